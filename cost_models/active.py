@@ -75,7 +75,7 @@ class Planning:
     kernels
         By symbol.
     kernel_of
-        Symbol of the kernel of an op on a device.
+        Symbol of the kernel of an op on a device, or of its variant.
     problem_with
         The problem with these costs.
     sketch, plan
@@ -88,7 +88,7 @@ class Planning:
     """
 
     kernels: Mapping[str, DeviceKernel]
-    kernel_of: Callable[[str, str], str]
+    kernel_of: Callable[[str, str, str], str]
     problem_with: Callable[[Costs], Problem]
     sketch: Planner
     plan: Planner
@@ -207,7 +207,7 @@ class _Run:
         uses: Counter[str] = Counter()
         for step in plan.schedule.steps:
             if isinstance(step, Compute):
-                uses[self.planning.kernel_of(step.op, step.device)] += 1
+                uses[self.planning.kernel_of(step.op, step.device, step.variant)] += 1
         spread = {
             symbol: (costs[symbol].hi_us - costs[symbol].lo_us) * count
             for symbol, count in uses.items()

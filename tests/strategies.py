@@ -1,13 +1,13 @@
 """Hypothesis strategies that draw small scheduling problems with every feature of the problem definition.
 
-Several outputs, views, workspace, resident state with homes on several devices, in-place
+Several outputs, views, workspace, variants of ops, resident state with homes on several devices, in-place
 updates, ops that must not be repeated, devices that only store, and missing links. Costs are
 small integers, so that objectives can be compared exactly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -171,6 +171,14 @@ def _add_view(draw: st.DrawFn, draft: _Draft) -> None:
 
 
 def _cost(draw: st.DrawFn) -> OpCost:
+    cost = _kernel(draw)
+    if draw(st.integers(0, 2)) > 0:
+        return cost
+    names = ("lean", "leaner")[: draw(st.integers(1, 2))]
+    return replace(cost, variants={name: _kernel(draw) for name in names})
+
+
+def _kernel(draw: st.DrawFn) -> OpCost:
     workspace = draw(st.sampled_from((0, 0, 0, 1, 2))) * UNIT_BYTES
     return OpCost(
         float(draw(st.integers(1, 9))),

@@ -62,17 +62,17 @@ def measure(name: str) -> Row:
     keep_all_bytes = plan_arenas(problem, schedule).arena_bytes[device]
     best: tuple[int, int, float] | None = None
     before: tuple[int, float] | None = None
-    for (form,) in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
-        found = smallest_budget(form.lean.problem, device)
-        slices = form.lean.lowered.slices
+    for form in forms(costed, lowered.stores, lowered.reporter):
+        found = smallest_budget(form.problem, device)
+        slices = form.lowered.slices
         print(f"{name}: {slices} slices, {found} bytes", flush=True)
         if slices == 1:
-            before = _at(form.lean.problem, device, found or keep_all_bytes)
+            before = _at(form.problem, device, found or keep_all_bytes)
         if found is None or (best is not None and found >= best[0]):
             if best is not None:
                 break
             continue
-        best = (found, slices, _at(form.lean.problem, device, found)[1])
+        best = (found, slices, _at(form.problem, device, found)[1])
     assert before is not None
     after = best or (before[0], 1, before[1])
     return {

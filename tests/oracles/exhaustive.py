@@ -161,14 +161,17 @@ class _Rules:
         self.reads = [sorted({number[base(name)] for name in op.inputs}) for op in self.ops]
         self.makes = [[number[name] for name in op.outputs] for op in self.ops]
         self.costs = [
-            {
-                self.devices.index(device): (
+            [
+                (
+                    self.devices.index(device),
+                    variant,
                     cost.compute_us if objective == "cost" else cost.energy_uj,
                     cost.workspace_bytes,
                 )
-                for device, cost in problem.costs[op.name].items()
+                for device, main in problem.costs[op.name].items()
                 if problem.constraints.pinned.get(op.name, device) == device
-            }
+                for variant, cost in {"": main, **main.variants}.items()
+            ]
             for op in self.ops
         ]
         self.may_repeat = [
@@ -223,8 +226,8 @@ class _Rules:
         """(price, steps, following state) of every computation and copy that may come next."""
         for i, costs in enumerate(self.costs):
             if self._may_run(state, i):
-                for d, (price, workspace_bytes) in costs.items():
-                    yield from self._computations(state, i, d, price, workspace_bytes)
+                for d, variant, price, workspace_bytes in costs:
+                    yield from self._computations(state, i, d, variant, price, workspace_bytes)
         for (a, b, j), price in self.copy_price.items():
             if state.resident & self.bit(j, a) and not state.resident & self.bit(j, b):
                 yield from self._copies(state, j, a, b, price)
@@ -235,7 +238,7 @@ class _Rules:
         return not self.in_given_order or state.done == (1 << i) - 1
 
     def _computations(
-        self, state: _State, i: int, d: int, price: float, workspace_bytes: int
+        self, state: _State, i: int, d: int, variant: str, price: float, workspace_bytes: int
     ) -> Iterator[tuple[float, tuple[Step, ...], _State]]:
         reads, makes = self.bits(self.reads[i], d), self.bits(self.makes[i], d)
         if reads & ~state.resident:
@@ -253,7 +256,7 @@ class _Rules:
         for gone in self._evictions(state, d, needed, pinned=reads | makes):
             resident = (state.resident & ~self.bits(gone, d) | makes) & ~taken
             following = _State(resident, state.overwritten | taken, done)
-            step = Compute(self.ops[i].name, self.devices[d])
+            step = Compute(self.ops[i].name, self.devices[d], variant)
             yield price, (*self._frees(gone, d), step), following
 
     def _copies(

@@ -52,7 +52,7 @@ def test_nothing_that_lives_together_shares_a_byte(
         ]
         for position, step in enumerate(schedule.steps):
             if isinstance(step, Compute) and step.device == device.name:
-                size = problem.costs[step.op][device.name].workspace_bytes
+                size = problem.run_cost(step.op, device.name, step.variant).workspace_bytes
                 if size:
                     offset = arenas.workspace_offset_bytes[position]
                     pieces.append((position, position, offset, size))

@@ -55,6 +55,8 @@ class LoweredStep:
         For each input of the batch that the step takes in slices, the names of those.
     home
         Where state lies between steps, by name; what is not named is on the platform's home device.
+    variants
+        Other kernels that a run may take, by the key of `kernels` and a name.
     """
 
     mod: tvm.IRModule
@@ -68,6 +70,7 @@ class LoweredStep:
     share_of: Mapping[str, int] = field(default_factory=dict)
     inputs_in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     home: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[tuple[str, str], Mapping[str, DeviceKernel]] = field(default_factory=dict)
 
     @property
     def slices(self) -> int:
@@ -77,7 +80,8 @@ class LoweredStep:
     @cached_property
     def distinct(self) -> Sequence[DeviceKernel]:
         """Every kernel once."""
-        return distinct_kernels(self.kernels.values())
+        variants = (kernel for named in self.variants.values() for kernel in named.values())
+        return distinct_kernels([*self.kernels.values(), *variants])
 
     @property
     def results(self) -> Mapping[str, str]:
@@ -96,9 +100,10 @@ class LoweredStep:
         """Values of the constants that lowering has made parameters of, by name."""
         return lifted_constants(self.mod[self.func_name])
 
-    def kernel(self, op: str, device: str) -> DeviceKernel:
-        """The kernel of an op on a device."""
-        return self.kernels[self.extraction.kernels[op], device]
+    def kernel(self, op: str, device: str, variant: str = "") -> DeviceKernel:
+        """The kernel of an op on a device, or that variant of it."""
+        key = self.extraction.kernels[op], device
+        return self.variants[key][variant] if variant else self.kernels[key]
 
 
 class KernelPreparation(Protocol):

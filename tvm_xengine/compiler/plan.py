@@ -12,7 +12,7 @@ from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.lean.forms import Form, best_forms, least_value
-from tvm_xengine.compiler.lean.kernels import with_kernels_that_fit, with_room_used
+from tvm_xengine.compiler.lean.kernels import with_kernels_that_fit
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter
@@ -25,7 +25,7 @@ from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.solvers.result import Objective, StopReason
 
 _SKETCH_S = 10.0
@@ -94,8 +94,8 @@ def plan_costed(
 ) -> PlannedStep:
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
 
-    Kernels of a library that cannot run within a budget give way to generated ones that need less
-    workspace. Where no schedule is found, or one that takes much longer than a step with room for
+    An op whose kernel cannot run within a budget may take a generated one that needs less workspace,
+    run by run. Where no schedule is found, or one that takes much longer than a step with room for
     everything, the step is planned in the form whose plans of any cost are best, which does not depend
     on how busy the machine is (:func:`best_forms`).
     """
@@ -111,16 +111,14 @@ def plan_costed(
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
         found = best_forms(fitting, options.objective, stores, reporter)
         is_over = limit_s < LEAST_SOLVE_S
-        if found[0].plan is None and (found[0].lean is fitting or is_over):
+        if found[0].plan is None and (found[0].costed is fitting or is_over):
             raise
         # To make kernels is no part of the time limit.
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
         options = replace(options, over_at_s=over_at_s)
         planned = _best_planned(found, limit_s, options, stores, reporter)
         planned = _with_solve_s(planned, failed_s + planned.plan.result.solve_s)
-        return _saying_what_changed(
-            planned, costed.lowered, "the budgets have no room for the whole batch"
-        )
+        return _saying_what_changed(planned, "the budgets have no room for the whole batch")
     plan, objective = planned.plan, options.objective
     floor = least_value(plan.problem, objective)
     if fitting is not costed:
@@ -135,9 +133,7 @@ def plan_costed(
         except KeyboardInterrupt:
             result = replace(plan.result, stopped_by=StopReason.INTERRUPTED)
             planned = replace(planned, plan=replace(plan, result=result))
-    return _saying_what_changed(
-        planned, costed.lowered, "a step of the whole batch takes longer in these budgets"
-    )
+    return _saying_what_changed(planned, "a step of the whole batch takes longer in these budgets")
 
 
 def better_form(
@@ -172,7 +168,7 @@ def better_form(
     found = [
         form
         for form in best_forms(costed, objective, stores, reporter, below=below)
-        if form.lean is not costed and form.plan is not None
+        if form.costed is not costed and form.plan is not None
     ]
     limit_s = options.limits.time_limit_s
     if costed.choice is CostChoice.ACTIVE:
@@ -200,37 +196,21 @@ def _best_planned(
     """The best plan of some forms, which share the time; without any, their plans of any cost."""
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
-        return _planned(found[0].lean, found[0].plan)
+        return _planned(found[0].costed, found[0].plan)
     planned: list[PlannedStep] = []
     for form in found:
         try:
-            planned.append(_plan_lean(form, options.within(each), stores, reporter))
+            start = None if form.plan is None else form.plan.schedule
+            within = options.within(each)
+            planned.append(plan_kernels(form.costed, within, stores, reporter, start))
         except NoScheduleError:
             if form.plan is None:
                 raise
-            planned.append(_planned(form.lean, form.plan))
+            planned.append(_planned(form.costed, form.plan))
         if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
             return _chosen(planned[-1], planned)
     best = min(planned, key=lambda one: options.objective.of(one.plan.simulation))
     return _chosen(best, planned)
-
-
-def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Reporter) -> PlannedStep:
-    """Plan with lean kernels, then with the fast ones back for which that plan leaves room."""
-    began_s = time.perf_counter()
-    half = options.within(options.limits.time_limit_s / 2)
-    start = None if form.plan is None else form.plan.schedule
-    first = plan_kernels(form.lean, half, stores, reporter, start)
-    left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
-    mixed = with_room_used(form.lean, form.fast, first.plan.schedule, stores, reporter)
-    if left_s < LEAST_SOLVE_S or mixed is form.lean:
-        return first
-    try:
-        second = plan_kernels(mixed, options.within(left_s), stores, reporter, first.plan.schedule)
-    except NoScheduleError:
-        return first
-    best = min(second, first, key=lambda planned: options.objective.of(planned.plan.simulation))
-    return _chosen(best, [first, second])
 
 
 def _chosen(best: PlannedStep, planned: Sequence[PlannedStep]) -> PlannedStep:
@@ -243,23 +223,35 @@ def _with_solve_s(planned: PlannedStep, solve_s: float) -> PlannedStep:
     return replace(planned, plan=replace(planned.plan, result=result))
 
 
-def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep, why: str) -> PlannedStep:
+def _saying_what_changed(planned: PlannedStep, why: str) -> PlannedStep:
     """The plan with a sentence on slices, and one on the kernels that its budgets have no room for."""
-    kernels, plan, slices = planned.lowered.kernels, planned.plan, planned.lowered.slices
-    changed = sum(kernel is not kernels.get(key, kernel) for key, kernel in wanted.kernels.items())
+    plan, slices = planned.plan, planned.lowered.slices
     said = [plan.result.message, time_limit_message(plan.result)]
     if slices > 1:
         said.append(
             f"{why}, so the step runs in {slices} slices of it,"
             " whose sums are added, and the bound is for these"
         )
-    if changed:
-        said.append(
-            f"{changed} faster {'kernel needs' if changed == 1 else 'kernels need'} more workspace"
-            " than the budgets leave, so others run, and the bound is for these"
-        )
+    said.append(_on_variants(plan.schedule))
     message = "; ".join(text for text in said if text)
     return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))
+
+
+def _on_variants(schedule: Schedule) -> str:
+    """What a person should know of runs that take another kernel than the fastest."""
+    runs = [step for step in schedule.steps if isinstance(step, Compute)]
+    leaner = sum(bool(run.variant) for run in runs)
+    if not leaner:
+        return ""
+    first: dict[str, str] = {}
+    unlike = sum(first.setdefault(run.op, run.variant) != run.variant for run in runs)
+    said = (
+        f"the budgets leave no room for the workspace of the fastest kernel in {leaner}"
+        f" {'run' if leaner == 1 else 'runs'}, so others run there, whose sums are rounded in another order"
+    )
+    if unlike:
+        said += f"; {unlike} of all repetitions take another kernel than the first run of their op"
+    return said
 
 
 def plan_kernels(
@@ -326,7 +318,7 @@ def _plan_with_active_costs(
     gap_ratio = options.limits.gap_ratio
     planning = Planning(
         kernels={kernel.symbol: kernel for kernel in lowered.distinct},
-        kernel_of=lambda op, device: lowered.kernel(op, device).symbol,
+        kernel_of=lambda *run: lowered.kernel(*run).symbol,
         problem_with=costed.with_costs,
         sketch=partial(
             planned,

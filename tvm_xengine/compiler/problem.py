@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tvm_xengine.compiler.costing.costs import KernelCosts
+from tvm_xengine.compiler.costing.costs import Costs, KernelCosts
 from tvm_xengine.compiler.costing.energy import kernel_energy_uj
 from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.sizes import round_up
 
@@ -41,20 +43,41 @@ def op_costs(
     platform = step.platform
     if isinstance(costs, Mapping):
         by_device = {
-            name: source([k for (_, on), k in step.kernels.items() if on == name])
+            name: source(
+                [
+                    *(k for (_, on), k in step.kernels.items() if on == name),
+                    *(
+                        k
+                        for (_, on), each in step.variants.items()
+                        if on == name
+                        for k in each.values()
+                    ),
+                ]
+            )
             for name, source in costs.items()
         }
     else:
-        by_device = dict.fromkeys(platform.index, costs(list(step.kernels.values())))
+        by_device = dict.fromkeys(platform.index, costs(list(step.distinct)))
     made: dict[str, dict[str, OpCost]] = {}
     for op in step.extraction.graph.ops:
         made[op.name] = {}
         for device in platform.computing:
-            kernel = step.kernel(op.name, device.name)
-            cost = by_device[device.name][kernel.symbol]
+            costs_here = by_device[device.name]
+            key = step.extraction.kernels[op.name], device.name
             made[op.name][device.name] = replace(
-                cost,
-                workspace_bytes=round_up(kernel.workspace_bytes, platform.alignment_bytes),
-                energy_uj=cost.energy_uj or kernel_energy_uj(device, kernel, cost.compute_us),
+                _cost(platform, device, step.kernels[key], costs_here),
+                variants={
+                    name: _cost(platform, device, kernel, costs_here)
+                    for name, kernel in step.variants.get(key, {}).items()
+                },
             )
     return made
+
+
+def _cost(platform: Platform, device: Device, kernel: DeviceKernel, costs: Costs) -> OpCost:
+    cost = costs[kernel.symbol]
+    return replace(
+        cost,
+        workspace_bytes=round_up(kernel.workspace_bytes, platform.alignment_bytes),
+        energy_uj=cost.energy_uj or kernel_energy_uj(device, kernel, cost.compute_us),
+    )

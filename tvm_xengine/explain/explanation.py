@@ -24,7 +24,7 @@ from tvm_xengine.planning.alternatives.changed_schedule import Alternative, Plan
 from tvm_xengine.planning.alternatives.ops import op_alternatives
 from tvm_xengine.planning.alternatives.tensors import tensor_alternatives
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.schedule import Compute
+from tvm_xengine.scheduling.schedule import Compute, place_of
 
 _MOST_WEIGHED = 12
 """Tensors whose alternatives are simulated where none is named; each takes a few simulations."""
@@ -99,9 +99,9 @@ class OpFinding:
     Attributes
     ----------
     runs
-        Position in the schedule and device of each run.
+        Position in the schedule and place of each run: a device, and the variant of the kernel if it is one.
     compute_us
-        Time of one run on each device that can run it.
+        Time of one run at each place where the op can run.
     """
 
     name: str
@@ -304,18 +304,22 @@ def _most_telling(memory: Memory, found: Mapping[str, TensorFate]) -> Collection
 
 def _op(planned: PlannedSteps, names: Names, name: str) -> OpFinding:
     plan = planned.plan
-    costs = plan.problem.costs[name]
+    kernels = {
+        place_of(device, variant): cost
+        for device, there in plan.problem.costs[name].items()
+        for variant, cost in there.kernels.items()
+    }
     return OpFinding(
         name,
         names.layer[name],
         names.line(name),
         tuple(
-            (position, step.device)
+            (position, place_of(step.device, step.variant))
             for position, step in enumerate(plan.schedule.steps)
             if isinstance(step, Compute) and step.op == name
         ),
-        {device: cost.compute_us for device, cost in costs.items()},
-        {device: cost.workspace_bytes for device, cost in costs.items()},
+        {place: cost.compute_us for place, cost in kernels.items()},
+        {place: cost.workspace_bytes for place, cost in kernels.items()},
         _offered(op_alternatives(planned, name)),
     )
 

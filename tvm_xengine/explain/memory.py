@@ -95,7 +95,8 @@ class Memory:
         ]
         running = self.plan.schedule.steps[step]
         if isinstance(running, Compute) and running.device == device:
-            size = self.plan.problem.costs[running.op][device].workspace_bytes
+            cost = self.plan.problem.run_cost(running.op, device, running.variant)
+            size = cost.workspace_bytes
             if size:
                 layer = self.names.layer[running.op]
                 label = f"workspace of {running.op}"

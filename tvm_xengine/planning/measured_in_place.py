@@ -40,7 +40,7 @@ def as_measured(
     problem: Problem,
     schedule: Schedule,
     times_us: Mapping[int, float],
-    kernel_of: Callable[[str, str], Hashable],
+    kernel_of: Callable[[str, str, str], Hashable],
 ) -> Problem:
     """The problem with the times that calls of its schedule took in the step.
 
@@ -54,7 +54,7 @@ def as_measured(
     times_us
         By position in the schedule; frees take none.
     kernel_of
-        Identifies the kernel of an op on a device.
+        Identifies the kernel of an op on a device, and of its variant.
     """
     seen: dict[Hashable, _Seen] = {}
 
@@ -64,18 +64,19 @@ def as_measured(
 
     for position, time_us in times_us.items():
         match schedule.steps[position]:
-            case Compute(op, device):
-                predicted_us = problem.costs[op][device].compute_us
-                kernel = ("kernel", kernel_of(op, device), device)
-                note(time_us, predicted_us, ("op", op, device), kernel, device, None)
+            case Compute(op, device, variant):
+                predicted_us = problem.run_cost(op, device, variant).compute_us
+                kernel = ("kernel", kernel_of(op, device, variant), device)
+                note(time_us, predicted_us, ("op", op, device, variant), kernel, device, None)
             case Transfer(tensor, src, dst):
                 link = problem.platform.link_between[src, dst]
                 size_bytes = problem.graph.tensor[tensor].size_bytes
                 note(time_us, max(_LEAST_US, link.transfer_us(size_bytes)), (src, dst))
 
-    def cost(op: str, device: str) -> OpCost:
-        given, power_w = problem.costs[op][device], problem.platform.device(device).power_w
-        for key in (("op", op, device), ("kernel", kernel_of(op, device), device)):
+    def cost(op: str, device: str, variant: str, given: OpCost) -> OpCost:
+        power_w = problem.platform.device(device).power_w
+        kernel = ("kernel", kernel_of(op, device, variant), device)
+        for key in (("op", op, device, variant), kernel):
             if key in seen:
                 measured_us = max(_LEAST_US, fmean(seen[key].measured_us))
                 return _lasting(given, measured_us, None, power_w, CostSource.MEASURED)
@@ -85,8 +86,13 @@ def as_measured(
         )
         return _lasting(given, ratio * given.compute_us, interval_us, power_w, given.source)
 
+    def each(op: str, device: str, given: OpCost) -> OpCost:
+        variants = {name: cost(op, device, name, one) for name, one in given.variants.items()}
+        return replace(cost(op, device, "", given), variants=variants)
+
     costs = {
-        op: {device: cost(op, device) for device in there} for op, there in problem.costs.items()
+        op: {device: each(op, device, given) for device, given in there.items()}
+        for op, there in problem.costs.items()
     }
     links = tuple(
         _slower(link, seen[link.src, link.dst].ratio) if (link.src, link.dst) in seen else link

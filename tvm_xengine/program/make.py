@@ -54,8 +54,8 @@ class KernelsOfStep(Protocol):
     def inputs_in_slices(self) -> Mapping[str, tuple[str, ...]]:
         """For each input that the step takes in slices, the names of those."""
 
-    def kernel(self, op: str, device: str) -> PreparedKernel:
-        """The kernel of an op on a device."""
+    def kernel(self, op: str, device: str, variant: str = "") -> PreparedKernel:
+        """The kernel of an op on a device, or that variant of it."""
 
 
 class ArenaSchedule(Protocol):
@@ -149,7 +149,7 @@ class _Maker:
 
     def _run(self, position: int, step: Compute, is_repeat: bool) -> KernelRun:
         op = self.graph.op[step.op]
-        kernel = self.step.kernel(step.op, step.device)
+        kernel = self.step.kernel(step.op, step.device, step.variant)
         access = self.arenas.residency.accesses[position]
         return KernelRun(
             step=position,
@@ -167,7 +167,7 @@ class _Maker:
     def _workspace(self, position: int, step: Compute, needed_bytes: int) -> ArenaView | None:
         if not needed_bytes:
             return None
-        planned_bytes = self.problem.costs[step.op][step.device].workspace_bytes
+        planned_bytes = self.problem.run_cost(step.op, step.device, step.variant).workspace_bytes
         if planned_bytes < needed_bytes:
             raise InvalidScheduleError(
                 f"{step.op} needs {needed_bytes} bytes of workspace on {step.device}, but the problem"

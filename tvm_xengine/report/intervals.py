@@ -31,7 +31,8 @@ def _with_times(problem: Problem, time_us: Callable[[OpCost], float]) -> Problem
         return replace(cost, compute_us=max(time_us(cost), sys.float_info.min), interval_us=None)
 
     costs = {
-        op: {on: of(cost) for on, cost in there.items()} for op, there in problem.costs.items()
+        op: {on: cost.changed(of) for on, cost in there.items()}
+        for op, there in problem.costs.items()
     }
     return replace(problem, costs=costs)
 
@@ -39,7 +40,7 @@ def _with_times(problem: Problem, time_us: Callable[[OpCost], float]) -> Problem
 def cost_sources(problem: Problem, schedule: Schedule) -> Mapping[str, int]:
     """Number of computations of the schedule with costs of each source."""
     sources = Counter(
-        problem.costs[step.op][step.device].source.value
+        problem.run_cost(step.op, step.device, step.variant).source.value
         for step in schedule.steps
         if isinstance(step, Compute)
     )

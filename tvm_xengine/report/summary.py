@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def summarize_plan(
     batch: int | None = None,
     measured_kernels: int | None = None,
     all_kernels: int | None = None,
-    source_of: Callable[[str, str], str] | None = None,
+    source_of: Callable[[str, str, str], str] | None = None,
 ) -> PlanSummary:
     """The summary of a plan, compared with the keep-all step on its home device.
 
@@ -163,11 +163,13 @@ def summarize_plan(
     )
 
 
-def _devices(plan: Plan, source_of: Callable[[str, str], str] | None) -> tuple[DeviceSummary, ...]:
-    ops: dict[str, list[str]] = {}
+def _devices(
+    plan: Plan, source_of: Callable[[str, str, str], str] | None
+) -> tuple[DeviceSummary, ...]:
+    ops: dict[str, list[tuple[str, str]]] = {}
     for step in plan.schedule.steps:
         if isinstance(step, Compute):
-            ops.setdefault(step.device, []).append(step.op)
+            ops.setdefault(step.device, []).append((step.op, step.variant))
     return tuple(
         DeviceSummary(
             name=device.name,
@@ -179,10 +181,20 @@ def _devices(plan: Plan, source_of: Callable[[str, str], str] | None) -> tuple[D
             busy_us=plan.simulation.busy_us[device.name],
             computed_by={}
             if source_of is None
-            else {op: source_of(op, device.name) for op in ops.get(device.name, ())},
+            else _sources(ops.get(device.name, ()), device.name, source_of),
         )
         for device in plan.problem.platform.devices
     )
+
+
+def _sources(
+    runs: Sequence[tuple[str, str]], device: str, source_of: Callable[[str, str, str], str]
+) -> dict[str, str]:
+    """For each op the sources of its kernels; several where its runs take several."""
+    sources: dict[str, list[str]] = {}
+    for op, variant in dict.fromkeys(runs):
+        sources.setdefault(op, []).append(source_of(op, device, variant))
+    return {op: ", ".join(dict.fromkeys(each)) for op, each in sources.items()}
 
 
 def keep_all_of(plan: Plan) -> KeepAllSummary | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -59,6 +59,9 @@ class OpCost:
         Energy of one run; 0 when unknown.
     interval_us
         Interval of the run time; None where only `compute_us` is known.
+    variants
+        Other kernels that a run may take, by name, with what a run then costs. Their numbers may differ
+        in the last bits.
     """
 
     compute_us: float
@@ -66,8 +69,14 @@ class OpCost:
     energy_uj: float = 0.0
     interval_us: tuple[float, float] | None = None
     source: CostSource = CostSource.GIVEN
+    variants: Mapping[str, OpCost] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if "" in self.variants or any(cost.variants for cost in self.variants.values()):
+            raise InvalidProblemError(
+                "each variant of an op needs a name and has no variants of its own, got"
+                f" {sorted(self.variants)}"
+            )
         if not (math.isfinite(self.compute_us) and self.compute_us > 0):
             raise InvalidProblemError(f"compute_us must be finite and > 0, got {self.compute_us}")
         if not 0 <= self.workspace_bytes <= MAX_BYTES:
@@ -81,6 +90,21 @@ class OpCost:
                 "expected 0 <= lo_us <= compute_us <= hi_us, got"
                 f" {self.lo_us}, {self.compute_us}, {self.hi_us}"
             )
+
+    @cached_property
+    def kernels(self) -> Mapping[str, OpCost]:
+        """This cost by the name ``""``, and those of the variants by theirs."""
+        return {"": self, **self.variants}
+
+    @property
+    def least_workspace_bytes(self) -> int:
+        """Scratch memory of the kernel that needs the least."""
+        return min(cost.workspace_bytes for cost in self.kernels.values())
+
+    def changed(self, change: Callable[[OpCost], OpCost]) -> OpCost:
+        """This cost after a change of it and of each variant."""
+        variants = {name: change(cost) for name, cost in self.variants.items()}
+        return replace(change(self), variants=variants)
 
     @property
     def lo_us(self) -> float:
@@ -110,6 +134,9 @@ class Problem:
     state_apart
         Whether layouts put all state that is at home below everything else, so that the two parts can
         lie in different places (:mod:`tvm_xengine.scheduling.arena.apart`). No part of the file.
+    saves_energy
+        Whether runs that have a choice take the kernel of least energy, not the fastest. No part of the
+        file.
     """
 
     graph: OpGraph
@@ -118,6 +145,7 @@ class Problem:
     home: Mapping[str, str] = field(default_factory=dict)
     constraints: Constraints = field(default_factory=Constraints)
     state_apart: bool = False
+    saves_energy: bool = False
 
     def __post_init__(self) -> None:
         resident = [tensor for tensor in self.graph.bases if tensor.role.is_resident]
@@ -136,6 +164,15 @@ class Problem:
     def can_run(self, op: str, device: str) -> bool:
         """Whether `op` can run on `device` and the constraints allow it."""
         return device in self.costs[op] and self.constraints.pinned.get(op, device) == device
+
+    def run_cost(self, op: str, device: str, variant: str = "") -> OpCost:
+        """What a run of `op` on `device` costs with that variant; a `KeyError` without it."""
+        return self.costs[op][device].kernels[variant]
+
+    @cached_property
+    def has_variants(self) -> bool:
+        """Whether some op may take one of several kernels on a device."""
+        return any(cost.variants for there in self.costs.values() for cost in there.values())
 
     def may_repeat(self, op: str) -> bool:
         """Whether `op` may run more than once."""
@@ -181,7 +218,12 @@ class Problem:
         No schedule costs less, unless it leaves out ops without readers.
         """
         return sum(
-            min(cost.compute_us for cost in self.costs[op.name].values()) for op in self.graph.ops
+            min(
+                cost.compute_us
+                for there in self.costs[op.name].values()
+                for cost in there.kernels.values()
+            )
+            for op in self.graph.ops
         )
 
     def with_budgets(self, budgets: Mapping[str, int]) -> Problem:
@@ -304,19 +346,31 @@ def problem_from_json(text: str) -> Problem:
         raise InvalidProblemError(f"the problem is malformed: {error}") from error
 
 
-def _cost_to_json(cost: OpCost) -> dict[str, float | int | str | None]:
-    fields = asdict(cost)
-    del fields["interval_us"]
+def _cost_to_json(cost: OpCost) -> dict[str, object]:
     lo_us, hi_us = cost.interval_us or (None, None)
-    return {**fields, "lo_us": lo_us, "hi_us": hi_us, "source": cost.source.value}
+    document: dict[str, object] = {
+        "compute_us": cost.compute_us,
+        "workspace_bytes": cost.workspace_bytes,
+        "energy_uj": cost.energy_uj,
+        "lo_us": lo_us,
+        "hi_us": hi_us,
+        "source": cost.source.value,
+    }
+    if cost.variants:
+        document["variants"] = {name: _cost_to_json(one) for name, one in cost.variants.items()}
+    return document
 
 
 def _cost_from_json(document: Mapping[str, Any]) -> OpCost:
     fields = dict(document)
     lo_us, hi_us = fields.pop("lo_us", None), fields.pop("hi_us", None)
+    variants = fields.pop("variants", {})
     if (lo_us is None) != (hi_us is None):
         raise ValueError("expected both lo_us and hi_us of a cost, or neither")
-    return typed(OpCost, {**fields, "interval_us": None if lo_us is None else [lo_us, hi_us]})
+    made = typed(OpCost, {**fields, "interval_us": None if lo_us is None else [lo_us, hi_us]})
+    return replace(
+        made, variants={str(name): _cost_from_json(one) for name, one in variants.items()}
+    )
 
 
 def _rows(cls: type[_Row], rows: object) -> tuple[_Row, ...]:

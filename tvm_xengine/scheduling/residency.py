@@ -111,8 +111,9 @@ class _Walk:
         self.accesses.append(access)
         try:
             match step:
-                case Compute(op, device):
+                case Compute(op, device, variant):
                     self._compute(position, op, device, access)
+                    self._check_variant(op, device, variant)
                 case Transfer(tensor, src, dst):
                     self._transfer(position, tensor, src, dst, access)
                 case Free(tensor, device):
@@ -164,6 +165,12 @@ class _Walk:
                 self._arrive(output, device, position)
             access.writes[output] = self.resident[output, device]
         self.computed.add(name)
+
+    def _check_variant(self, op: str, device: str, variant: str) -> None:
+        kernels = self.problem.costs[op][device].kernels
+        if variant not in kernels:
+            named = ", ".join(map(repr, kernels))
+            raise InvalidScheduleError(f"expected a variant of {op} among {named}, got {variant!r}")
 
     def _transfer(self, position: int, tensor: str, src: str, dst: str, access: Access) -> None:
         self._device(src)

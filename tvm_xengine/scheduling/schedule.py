@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from tvm_xengine.checks.documents import is_of_schema
@@ -20,10 +21,17 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Compute:
-    """Run an op on a device; its outputs are then on that device."""
+    """Run an op on a device; its outputs are then on that device.
+
+    Attributes
+    ----------
+    variant
+        The kernel that runs, of those that the op's cost names; ``""`` is the one without a name.
+    """
 
     op: str
     device: str
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,11 +54,16 @@ class Free:
 Step = Compute | Transfer | Free
 
 
+def place_of(device: str, variant: str) -> str:
+    """A device, and the variant of the kernel that runs there if it has a name, in words."""
+    return f"{device} with {variant}" if variant else device
+
+
 def describe(step: Step) -> str:
     """A step in words."""
     match step:
-        case Compute(op, device):
-            return f"{op} on {device}"
+        case Compute(op, device, variant):
+            return f"{op} on {place_of(device, variant)}"
         case Transfer(tensor, src, dst):
             return f"copy of {tensor} from {src} to {dst}"
         case Free(tensor, device):
@@ -94,6 +107,7 @@ def with_frees(
 ) -> Schedule:
     """The schedule of the computations and transfers in `steps` with the earliest frees.
 
+    Each run takes the fastest kernel for which that leaves room (:func:`with_kernels_that_fit`).
     Frees that `steps` already contains are dropped. A tensor is freed on a device right
     after its last use there before it is written again or the step ends; persistent state
     survives on its home device, each result on the device that `survivors` names, by
@@ -118,7 +132,45 @@ def with_frees(
     unread = [
         Free(name, device) for name, device in problem.home.items() if (name, device) not in needed
     ]
-    return Schedule((*unread, *reversed(reversed_steps)))
+    return with_kernels_that_fit(problem, Schedule((*unread, *reversed(reversed_steps))))
+
+
+def with_kernels_that_fit(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule in which each run takes the fastest kernel that its budget has room for.
+
+    For a sum over steps no other choice of kernels is better: what a run takes is free after it. Where
+    there is room for none of them, the run takes the one of the least workspace.
+    """
+    if not problem.has_variants:
+        return schedule
+    value_of = attrgetter("energy_uj" if problem.saves_energy else "compute_us")
+    tensor, there = problem.graph.tensor, set(problem.home.items())
+    used = dict(problem.home_bytes)
+    steps: list[Step] = []
+    for step in schedule.steps:
+        _, writes, taken_over = accesses(problem, step)
+        gone = [(step.tensor, step.device)] if isinstance(step, Free) else taken_over
+        for name, device in {*writes} - there:
+            used[device] += tensor[name].size_bytes
+        there.update(writes)
+        for name, device in there.intersection(gone):
+            used[device] -= tensor[name].size_bytes
+        there.difference_update(gone)
+        cost = problem.costs[step.op].get(step.device) if isinstance(step, Compute) else None
+        if isinstance(step, Compute) and cost is not None:
+            room = problem.platform.device(step.device).budget_bytes - used[step.device]
+            kernels = cost.kernels
+            fitting = [name for name, one in kernels.items() if one.workspace_bytes <= room]
+            best = min(
+                fitting or kernels,
+                key=lambda name: (
+                    value_of(kernels[name]) if fitting else 0.0,
+                    kernels[name].workspace_bytes,
+                ),
+            )
+            step = replace(step, variant=best)
+        steps.append(step)
+    return Schedule(tuple(steps))
 
 
 def needed_at_end(
@@ -151,7 +203,7 @@ def accesses(
     """
     graph = problem.graph
     match step:
-        case Compute(name, device):
+        case Compute(name, device, _):
             if name not in graph.op:
                 raise InvalidScheduleError(
                     f"the schedule computes {name!r}, not an op of the graph"
@@ -176,8 +228,8 @@ def schedule_to_json(schedule: Schedule) -> str:
     rows: list[list[str]] = []
     for step in schedule.steps:
         match step:
-            case Compute(op, device):
-                rows.append(["compute", op, device])
+            case Compute(op, device, variant):
+                rows.append(["compute", op, device, *([variant] if variant else [])])
             case Transfer(tensor, src, dst):
                 rows.append(["transfer", tensor, src, dst])
             case Free(tensor, device):
@@ -187,7 +239,7 @@ def schedule_to_json(schedule: Schedule) -> str:
 
 def schedule_from_json(text: str) -> Schedule:
     """The schedule that `text` describes; `InvalidScheduleError` says what is wrong with it."""
-    kinds = {"compute": (Compute, 3), "transfer": (Transfer, 4), "free": (Free, 3)}
+    kinds = {"compute": (Compute, (3, 4)), "transfer": (Transfer, (4,)), "free": (Free, (3,))}
     try:
         document = parse_json(text)
         if not is_of_schema(document, SCHEMA):
@@ -200,9 +252,10 @@ def schedule_from_json(text: str) -> Schedule:
         rows = document["steps"]
         steps: list[Step] = []
         for row in rows:
-            make, length = kinds[row[0]]
-            if len(row) != length or not all(isinstance(field, str) for field in row):
-                raise InvalidScheduleError(f"expected {length} strings for a {row[0]}, got {row}")
+            make, lengths = kinds[row[0]]
+            if len(row) not in lengths or not all(isinstance(field, str) for field in row):
+                expected = " or ".join(map(str, lengths))
+                raise InvalidScheduleError(f"expected {expected} strings for a {row[0]}, got {row}")
             steps.append(make(*row[1:]))
     except ValueError as error:
         raise InvalidScheduleError(f"the schedule is not valid JSON: {error}") from error

@@ -79,9 +79,9 @@ def simulate(
     energy = 0.0
     for step, duration in zip(schedule.steps, durations, strict=True):
         match step:
-            case Compute(op, device):
+            case Compute(op, device, variant):
                 busy[device] += duration
-                energy += problem.costs[op][device].energy_uj
+                energy += problem.run_cost(op, device, variant).energy_uj
             case Transfer(tensor, src, dst):
                 size = problem.graph.tensor[tensor].size_bytes
                 energy += problem.platform.link_between[src, dst].transfer_uj(size)
@@ -102,8 +102,8 @@ def simulate(
 def step_us(problem: Problem, step: Compute | Transfer | Free) -> float:
     """Time of one step."""
     match step:
-        case Compute(op, device):
-            return problem.costs[op][device].compute_us
+        case Compute(op, device, variant):
+            return problem.run_cost(op, device, variant).compute_us
         case Transfer(tensor, src, dst):
             size = problem.graph.tensor[tensor].size_bytes
             return problem.platform.link_between[src, dst].transfer_us(size)
@@ -129,7 +129,7 @@ def live_bytes(
             total += series[position]
             step = schedule.steps[position]
             workspace = (
-                problem.costs[step.op][device].workspace_bytes
+                problem.run_cost(step.op, device, step.variant).workspace_bytes
                 if isinstance(step, Compute) and step.device == device
                 else 0
             )

@@ -204,9 +204,9 @@ def _in_all_forms(
     """
     known: list[_KnownForm] = []
     best_bytes = math.inf
-    every = forms(costed, lowered.stores, lowered.reporter, only_lean=True)
-    for (form,) in islice(every, most):
-        problem = form.lean.problem
+    every = forms(costed, lowered.stores, lowered.reporter)
+    for form in islice(every, most):
+        problem = form.problem
         least_bytes = working_sets(problem).least_bytes()[device]
         live_bytes = _smallest_live_bytes(problem, device)
         known.append(_KnownForm(problem, least_bytes, live_bytes))
@@ -258,7 +258,9 @@ def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
     """Bytes that are live at the peak of a schedule on one device, by category."""
     residency = trace_residency(problem, schedule)
     workspace = [
-        problem.costs[step.op][step.device].workspace_bytes if isinstance(step, Compute) else 0
+        problem.run_cost(step.op, step.device, step.variant).workspace_bytes
+        if isinstance(step, Compute)
+        else 0
         for step in schedule.steps
     ]
     live = list(workspace)

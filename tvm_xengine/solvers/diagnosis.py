@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.schedule import Schedule, with_kernels_that_fit
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.published.baselines.placed import keep_all
@@ -54,8 +54,8 @@ def diagnose(
                 break
             low = ratio
             continue
-        high, found = ratio, schedule
-        peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
+        high, found = ratio, with_kernels_that_fit(problem, schedule)
+        peak = simulate(problem, found, enforce_budgets=False).peak_bytes
         working = {name: max(asked[name], peak[name], problem.home_bytes[name]) for name in asked}
     if working == asked:
         working = found = None

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.graph import Op
-from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.ragged import Ragged, ragged
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.working_set import fits, required_ops
+from tvm_xengine.solvers.working_set import required_ops, room_alone
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,6 +50,35 @@ class Routes:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """The kernels among which a run chooses, from the leanest to the cheapest; each of shape (n, D, V).
+
+    None needs as much workspace as the next, or is as cheap. Where there are fewer than V, the last is
+    repeated.
+
+    Attributes
+    ----------
+    value
+        Of a run.
+    workspace
+        Units of scratch memory.
+    """
+
+    value: Floats
+    workspace: Ints
+
+    @property
+    def count(self) -> int:
+        """The largest number of kernels, V; 1 where no run has a choice."""
+        return int(self.value.shape[2])
+
+    def choices(self, i: int, d: int) -> range:
+        """Positions of the kernels of op i on device d but the leanest."""
+        distinct = np.unique(self.workspace[i, d]).size
+        return range(1, distinct)
+
+
+@dataclass(frozen=True)
 class IndexedProblem:
     """A problem as arrays; ops ``i``, tensors ``j`` and devices ``d`` are positions.
 
@@ -59,12 +89,14 @@ class IndexedProblem:
     op_names, tensor_names, device_names
         Names by position. Ops are in the order of the graph.
     compute_value
-        Of running op i on device d, shape (n, D); infinite where it cannot run, or where what
-        it touches exceeds the budget.
+        Of running op i on device d with its cheapest kernel, shape (n, D); infinite where it cannot
+        run, or where what it touches exceeds the budget.
     transfer_value
         Of copying tensor j from device a to b, shape (D, D, J); infinite without link.
     workspace
-        Units of scratch memory, shape (n, D).
+        Units of scratch memory of the kernel that needs the least, shape (n, D).
+    kernels
+        The kernels that op i may take on device d.
     size, budget
         Units of memory, shapes (J,) and (D,); budgets are rounded down.
     unit_bytes
@@ -93,6 +125,7 @@ class IndexedProblem:
     compute_value: Floats
     transfer_value: Floats
     workspace: Ints
+    kernels: Kernels
     size: Ints
     budget: Ints
     unit_bytes: int
@@ -254,8 +287,15 @@ def summed(objective: Objective) -> Objective:
     return Objective.COST if objective is Objective.MAKESPAN else objective
 
 
-def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
+def index_problem(
+    problem: Problem, objective: Objective, *, budgets_may_grow: bool = False
+) -> IndexedProblem:
     """The arrays of `problem`, with the values of `objective`.
+
+    Parameters
+    ----------
+    budgets_may_grow
+        Whether kernels count for whose workspace there is room in no schedule within the budgets.
 
     Raises
     ------
@@ -264,6 +304,8 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     """
     if objective is Objective.MAKESPAN:
         raise ValueError("the makespan is not a sum over steps; index the cost or the energy")
+    if problem.has_variants:
+        problem = replace(problem, saves_energy=objective is Objective.ENERGY)
     graph, platform = problem.graph, problem.platform
     required = required_ops(graph)
     ops = [op for op in graph.ops if op.name in required]
@@ -271,9 +313,10 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     tensors = [tensor for tensor in graph.bases if tensor.name in touched]
     index = {tensor.name: j for j, tensor in enumerate(tensors)}
     op_index = {op.name: i for i, op in enumerate(ops)}
-    compute_value, workspace_bytes = _costs_of_runs(problem, ops, objective)
+    kernels = _kernels_of_runs(problem, ops, objective, budgets_may_grow=budgets_may_grow)
     size_bytes = np.array([tensor.size_bytes for tensor in tensors], np.int64)
-    unit_bytes = math.gcd(*size_bytes.tolist(), *workspace_bytes.ravel().tolist()) or 1
+    unit_bytes = math.gcd(*size_bytes.tolist(), *kernels.workspace.ravel().tolist()) or 1
+    kernels = replace(kernels, workspace=kernels.workspace // unit_bytes)
 
     def positions(found: Mapping[str, str], place: Mapping[str, int]) -> Ints:
         """For each tensor the place of what is found for it."""
@@ -286,8 +329,9 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
         op_names=tuple(op_index),
         tensor_names=tuple(index),
         device_names=tuple(platform.index),
-        compute_value=compute_value,
-        workspace=workspace_bytes // unit_bytes,
+        compute_value=kernels.value[:, :, -1],
+        workspace=kernels.workspace[:, :, 0],
+        kernels=kernels,
         transfer_value=_transfer_value(problem, size_bytes, objective),
         size=size_bytes // unit_bytes,
         budget=np.array([d.budget_bytes // unit_bytes for d in platform.devices], np.int64),
@@ -315,19 +359,54 @@ def _touched(problem: Problem, ops: Sequence[Op]) -> set[str]:
     }
 
 
-def _costs_of_runs(
-    problem: Problem, ops: Sequence[Op], objective: Objective
-) -> tuple[Floats, Ints]:
-    """Value and bytes of workspace of each op on each device; infinite where it cannot run."""
-    value = np.full((len(ops), len(problem.platform.devices)), np.inf)
+def _kernels_of_runs(
+    problem: Problem, ops: Sequence[Op], objective: Objective, *, budgets_may_grow: bool
+) -> Kernels:
+    """The kernels of each op on each device, in bytes; infinite values where it cannot run.
+
+    Those for whose workspace there is no room beside what the op touches are left out.
+    """
+    room_bytes = room_alone(problem, tuple(op.name for op in ops))
+    offered = {
+        (i, problem.platform.index[name]): cost
+        for i, op in enumerate(ops)
+        for name, cost in problem.costs[op.name].items()
+    }
+    fronts = {
+        (i, d): _front(
+            cost, UNLIMITED_BYTES if budgets_may_grow else int(room_bytes[i, d]), objective
+        )
+        for (i, d), cost in offered.items()
+        if room_bytes[i, d] >= 0
+    }
+    most = max(map(len, fronts.values()), default=1)
+    value = np.full((len(ops), len(problem.platform.devices), most), np.inf)
     workspace_bytes = np.zeros(value.shape, np.int64)
-    for i, op in enumerate(ops):
-        for name, cost in problem.costs[op.name].items():
-            d = problem.platform.index[name]
-            value[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
-            workspace_bytes[i, d] = cost.workspace_bytes
-    runs = fits(problem, tuple(op.name for op in ops))
-    return np.where(runs, value, np.inf), workspace_bytes
+    for place, front in fronts.items():
+        value[place], workspace_bytes[place] = zip(
+            *front, *[front[-1]] * (most - len(front)), strict=True
+        )
+    return Kernels(value, workspace_bytes)
+
+
+def _front(cost: OpCost, room_bytes: int, objective: Objective) -> list[tuple[float, int]]:
+    """(value, bytes of workspace) of the kernels that may be worth a run, the leanest first.
+
+    Parameters
+    ----------
+    room_bytes
+        What the leanest kernel leaves of the budget.
+    """
+    most_bytes = cost.least_workspace_bytes + room_bytes
+    front: list[tuple[float, int]] = []
+    for kernel in sorted(cost.kernels.values(), key=lambda one: one.workspace_bytes):
+        value = kernel.compute_us if objective is Objective.COST else kernel.energy_uj
+        if kernel.workspace_bytes > most_bytes or (front and value >= front[-1][0]):
+            continue
+        if front and kernel.workspace_bytes == front[-1][1]:
+            front.pop()
+        front.append((value, kernel.workspace_bytes))
+    return front
 
 
 def in_order(indexed: IndexedProblem, order: Sequence[int]) -> IndexedProblem:
@@ -341,6 +420,7 @@ def in_order(indexed: IndexedProblem, order: Sequence[int]) -> IndexedProblem:
         op_names=tuple(indexed.op_names[i] for i in order),
         compute_value=indexed.compute_value[at],
         workspace=indexed.workspace[at],
+        kernels=Kernels(indexed.kernels.value[at], indexed.kernels.workspace[at]),
         reads=tuple(indexed.reads[i] for i in order),
         makes=tuple(indexed.makes[i] for i in order),
         producer=place[indexed.producer],

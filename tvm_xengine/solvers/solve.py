@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import cast
 
-from tvm_xengine.errors import ExtensionError, InvalidProblemError
+from tvm_xengine.errors import ExtensionError, InvalidProblemError, InvalidScheduleError
 from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.scheduling.needless_steps import without_idle_steps
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.schedule import Schedule, with_kernels_that_fit
 from tvm_xengine.solvers.backends.table import backends, require_installed
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
@@ -162,6 +162,9 @@ def solve(
 def answer(problem: Problem, request: Request) -> SolveResult:
     """What the solver of the request finds, without a diagnosis of budgets that are too small."""
     chosen, problem = _solver(request.solver), problem.without_constraints
+    if problem.has_variants:
+        problem = replace(problem, saves_energy=request.objective is Objective.ENERGY)
+    request = _with_fitting_start(problem, request)
     try:
         if chosen.without_dominated:
             from tvm_xengine.solvers.presolve import solved_without_dominated_devices
@@ -179,6 +182,16 @@ def answer(problem: Problem, request: Request) -> SolveResult:
     assert result is not None
     is_makespan = request.objective is Objective.MAKESPAN
     return _without_idle_steps(problem, request, result) if is_makespan else result
+
+
+def _with_fitting_start(problem: Problem, request: Request) -> Request:
+    """The request whose schedule to begin from takes kernels that fit the budgets of this problem."""
+    if request.start is None:
+        return request
+    try:
+        return replace(request, start=with_kernels_that_fit(problem, request.start))
+    except InvalidScheduleError:
+        return request  # solvers leave out a schedule that breaks a rule
 
 
 def _without_idle_steps(problem: Problem, request: Request, result: SolveResult) -> SolveResult:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 
 @dataclass(frozen=True)
@@ -111,27 +112,28 @@ def working_sets(problem: Problem) -> WorkingSets:
             ]
             touched += [name for name in op.outputs if name not in graph.update_of]
             size = sum(graph.tensor[name].size_bytes for name in touched)
-            op_bytes[op.name][device] = pinned_bytes[device] + size + cost.workspace_bytes
+            op_bytes[op.name][device] = pinned_bytes[device] + size + cost.least_workspace_bytes
     return WorkingSets(problem, op_bytes, dict(problem.home_bytes))
 
 
-def fits(problem: Problem, ops: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether the budget of each device is enough for each op alone, shape (len(ops), devices).
+def room_alone(problem: Problem, ops: Sequence[str]) -> NDArray[np.int64]:
+    """What each op leaves of the budget of each device while it runs alone, with the kernel of least
+    workspace; shape (len(ops), devices).
 
-    True everywhere for an op that fits nowhere: that is for the caller to find out and name.
+    Unlimited everywhere for an op that fits nowhere: that is for the caller to find out and name.
     """
     need = working_sets(problem).op_bytes
     devices = problem.platform.devices
-    result = np.array(
+    room = np.array(
         [
-            [need.get(op, {}).get(device.name, 0) <= device.budget_bytes for device in devices]
+            [device.budget_bytes - need.get(op, {}).get(device.name, 0) for device in devices]
             for op in ops
         ],
-        np.bool_,
+        np.int64,
     )
     can_run = np.array([[problem.can_run(op, device.name) for device in devices] for op in ops])
-    result[~(result & can_run).any(axis=1)] = True
-    return result
+    room[~((room >= 0) & can_run).any(axis=1)] = UNLIMITED_BYTES
+    return room
 
 
 def required_ops(graph: OpGraph) -> frozenset[str]:

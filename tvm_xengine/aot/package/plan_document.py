@@ -156,7 +156,7 @@ def _scratch(plan: Plan, function: PlannedFunction) -> list[dict[str, object]]:
                 "step": at,
                 "region": step.device,
                 "offset": _arena_start(function, step.device) + offset,
-                "bytes": plan.problem.costs[step.op][step.device].workspace_bytes,
+                "bytes": plan.problem.run_cost(step.op, step.device, step.variant).workspace_bytes,
             }
         )
     return rows
@@ -169,8 +169,8 @@ def _arena_start(function: PlannedFunction, region: str) -> int:
 
 def _step(step: Compute | Transfer | Free) -> list[str]:
     match step:
-        case Compute(op, region):
-            return ["compute", op, region]
+        case Compute(op, region, variant):
+            return ["compute", op, region, *([variant] if variant else [])]
         case Transfer(tensor, src, dst):
             return ["copy", tensor, src, dst]
         case Free(tensor, region):

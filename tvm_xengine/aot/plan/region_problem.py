@@ -158,6 +158,6 @@ def _largest_op_bytes(problem: Problem, state_roles: Collection[Role]) -> int:
             for name in {*graph.reads[op.name], *op.outputs}
             if graph.tensor[name].role not in state_roles
         )
-        + min(cost.workspace_bytes for cost in problem.costs[op.name].values())
+        + min(cost.least_workspace_bytes for cost in problem.costs[op.name].values())
         for op in graph.ops
     )

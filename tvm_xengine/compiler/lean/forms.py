@@ -1,4 +1,4 @@
-"""The forms of a step that need less memory: with lean kernels, and in slices of the batch."""
+"""The forms of a step that need less memory: with variants of kernels, and in slices of the batch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.kernels import with_lean_kernels
+from tvm_xengine.compiler.lean.kernels import with_variants
 from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
@@ -28,26 +29,22 @@ class Form:
 
     Attributes
     ----------
-    fast, lean
-        With the fastest kernels, and with those that run in this form.
+    costed
+        With every kernel that a run may take in this form.
     plan
-        A plan of any cost for the latter; None where none is known.
+        A plan of any cost; None where none is known.
     """
 
-    fast: CostedStep
-    lean: CostedStep
+    costed: CostedStep
     plan: Plan | None = None
 
 
-def forms(
-    costed: CostedStep, stores: Stores, reporter: Reporter, *, only_lean: bool = False
-) -> Iterator[tuple[Form, ...]]:
-    """The step with lean kernels, then in more and more slices, each with fast and with lean ones.
+def forms(costed: CostedStep, stores: Stores, reporter: Reporter) -> Iterator[CostedStep]:
+    """The step with variants of its kernels, whole and then in more and more slices.
 
     Slices need less for activations only, so there are none where a budget has no room for the state.
     """
-    lean = with_lean_kernels(costed, stores, reporter)
-    yield (Form(costed, lean),)
+    yield with_variants(costed, stores, reporter)
     home_bytes = working_sets(costed.problem).home_bytes
     if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
         return
@@ -57,9 +54,7 @@ def forms(
         reporter.status("")
         if sliced is None:
             return
-        made = Form(sliced, with_lean_kernels(sliced, stores, reporter))
-        is_one = only_lean or made.lean is sliced
-        yield (made,) if is_one else (Form(sliced, sliced), made)
+        yield with_variants(sliced, stores, reporter)
 
 
 def best_forms(
@@ -70,11 +65,11 @@ def best_forms(
     *,
     below: float = math.inf,
 ) -> list[Form]:
-    """The best forms of the whole batch and in slices, with fast and with lean kernels, best first.
+    """The best forms of the whole batch and in slices, best first.
 
-    Forms are compared by plans of any cost. No more slices are looked at than those in which the fast
-    kernels fit, since each slice more costs time. Where no form has a plan, it is the one whose largest
-    op needs the smallest share of a budget.
+    Forms are compared by plans of any cost. No more slices are looked at than those in which only the
+    fastest kernels run, since each slice more costs time. Where no form has a plan, it is the one whose
+    largest op needs the smallest share of a budget.
 
     Parameters
     ----------
@@ -83,25 +78,25 @@ def best_forms(
     """
     found: list[Form] = []
     without: list[tuple[float, Form]] = []
-    for alike in forms(costed, stores, reporter):
-        worthwhile = [one for one in alike if least_value(one.lean.problem, objective) < below]
-        for form in worthwhile:
-            problem = form.lean.problem
+    for form in forms(costed, stores, reporter):
+        problem, is_whole = form.problem, form.lowered.slices == costed.lowered.slices
+        is_worthwhile = least_value(problem, objective) < below
+        if is_worthwhile:
             is_infeasible = working_sets(problem).is_infeasible()
             plan = None if is_infeasible else any_plan(problem, objective)
             if plan is None:
-                without.append((largest_share(problem), form))
+                without.append((largest_share(problem), Form(form)))
             else:
-                found.append(Form(form.fast, form.lean, plan))
-        if alike[0].fast is costed:
+                found.append(Form(form, plan))
+        if is_whole:
             continue
-        has_fast = any(one.lean is one.fast is alike[0].fast for one in found)
-        if has_fast or not worthwhile:
+        is_fast = bool(found) and found[-1].costed is form and not _takes_variants(found[-1])
+        if is_fast or not is_worthwhile:
             break
     if not found:
         return [min(without, key=lambda pair: pair[0])[1]] if without else []
     ranked = sorted(found, key=lambda form: _value(form, objective))
-    kinds = {(form.fast is costed, form.lean is form.fast): form for form in reversed(ranked)}
+    kinds = {form.costed.lowered.slices == costed.lowered.slices: form for form in reversed(ranked)}
     return sorted(kinds.values(), key=ranked.index)
 
 
@@ -117,6 +112,12 @@ def largest_share(problem: Problem) -> float:
     budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
     least_bytes = working_sets(problem).least_bytes()
     return max((size / budgets[device] for device, size in least_bytes.items()), default=0.0)
+
+
+def _takes_variants(form: Form) -> bool:
+    """Whether a run of the form's plan takes another kernel than the fastest."""
+    assert form.plan is not None
+    return any(isinstance(step, Compute) and step.variant for step in form.plan.schedule.steps)
 
 
 def _value(form: Form, objective: Objective) -> float:

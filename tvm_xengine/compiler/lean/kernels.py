@@ -1,8 +1,8 @@
-"""Kernels that need less workspace, where a budget has no room for the fastest ones."""
+"""Kernels that need less workspace, which runs may take where a budget has no room for the fastest ones."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from tvm_xengine.compiler.kernel_choice import KernelKey, generated_kernels
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
@@ -19,59 +20,83 @@ from tvm_xengine.solvers.working_set import working_sets
 
 if TYPE_CHECKING:
     from tvm_xengine.kernels.store.kernel_store import OnProgress
+    from tvm_xengine.kernels.store.tuned import TunedSchedules
 
 
 def with_kernels_that_fit(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
-    """The step with a leaner kernel for each op that alone exceeds the budget of a device."""
+    """The step with variants for each op that alone exceeds the budget of a device."""
     beyond = {
         (costed.lowered.extraction.kernels[op], device)
         for op, need in working_sets(costed.problem).op_bytes.items()
         for device, size in need.items()
         if size > costed.problem.platform.device(device).budget_bytes
     }
-    return with_lean_kernels(costed, stores, reporter, only=beyond)
+    return with_variants(costed, stores, reporter, only=beyond)
 
 
-def with_lean_kernels(
+def with_variants(
     costed: CostedStep,
     stores: Stores,
     reporter: Reporter,
     only: Collection[KernelKey] | None = None,
 ) -> CostedStep:
-    """The step with the kernels, of a library or generated, that need the least workspace.
+    """The step each run of which may also take a kernel, of a library or generated, with less workspace.
 
     Only on devices that leave the choice, and of `only` these kernels if they are given. It is
     `costed` itself where no other kernel needs less.
     """
-    step, offered = costed.lowered, costed.offered.kernels
-    leanest = {
-        key: min(offered[key], kernel, key=lambda one: one.workspace_bytes)
-        for key, kernel in generated_kernels(step, offered, stores.tuned, only).items()
+    step = costed.lowered
+    variants = {
+        key: {
+            kernel.source: kernel
+            for kernel in others
+            if kernel.workspace_bytes < step.kernels[key].workspace_bytes
+        }
+        for key, others in _others(step, costed.offered.kernels, stores.tuned, only).items()
     }
-    lean = {
-        key: kernel
-        for key, kernel in leanest.items()
-        if kernel.workspace_bytes < step.kernels[key].workspace_bytes
-    }
-    if not lean:
+    variants = {key: named for key, named in variants.items() if named}
+    if not variants:
         return costed
-    return costed.with_kernels(
-        replace(step, kernels={**step.kernels, **lean}), stores, _Quiet(reporter)
-    )
+    return costed.with_kernels(replace(step, variants=variants), stores, _Quiet(reporter))
 
 
-def with_room_used(
-    lean: CostedStep, fast: CostedStep, schedule: Schedule, stores: Stores, reporter: Reporter
-) -> CostedStep:
-    """The lean step with each faster kernel for which a schedule leaves room in every run.
+def with_saved_variants(
+    step: LoweredStep,
+    offered: Mapping[KernelKey, DeviceKernel],
+    sources: Collection[str],
+    tuned: TunedSchedules | None,
+) -> LoweredStep:
+    """The step with the variants that a plan file names (:func:`variant_label`)."""
+    only = {
+        key for key in step.kernels if any(s.startswith(variant_label(*key, "")) for s in sources)
+    }
+    variants = {
+        key: {k.source: k for k in others if variant_label(*key, k.source) in sources}
+        for key, others in _others(step, offered, tuned, only).items()
+    }
+    return replace(step, variants=variants)
 
-    Parameters
-    ----------
-    fast
-        The same step with kernels that may need more workspace.
-    """
-    step = room_used((lean.lowered, lean.problem), (fast.lowered, fast.problem), schedule)
-    return lean if step is lean.lowered else lean.with_kernels(step, stores, _Quiet(reporter))
+
+def variant_label(name: str, device: str, variant: str) -> str:
+    """What a plan file calls the variant of a kernel."""
+    return f"{name}@{device} with {variant}"
+
+
+def _others(
+    step: LoweredStep,
+    offered: Mapping[KernelKey, DeviceKernel],
+    tuned: TunedSchedules | None,
+    only: Collection[KernelKey] | None,
+) -> Mapping[KernelKey, tuple[DeviceKernel, ...]]:
+    """For each kernel of the step the others that could run in its place."""
+    return {
+        key: tuple(
+            kernel
+            for kernel in (offered[key], generated)
+            if kernel.symbol != step.kernels[key].symbol
+        )
+        for key, generated in generated_kernels(step, offered, tuned, only).items()
+    }
 
 
 def room_used(

@@ -116,6 +116,7 @@ def cut_step(step: LoweredStep, cut: BatchCut, prepared: KernelPreparation) -> L
         mod=sliced.mod,
         extraction=extraction,
         kernels=kernels,
+        variants={},
         constraints=_of_slices(step.constraints, sliced.calls),
         cut=cut,
         share_of={

@@ -78,8 +78,7 @@ def _faster(problem: Problem, key: Compute | tuple[str, str]) -> Problem:
     left = 1 - FASTER_RATIO
     if isinstance(key, Compute):
         cost = problem.costs[key.op][key.device]
-        cheaper = OpCost(cost.compute_us * left, cost.workspace_bytes, cost.energy_uj * left)
-        own = {**problem.costs[key.op], key.device: cheaper}
+        own = {**problem.costs[key.op], key.device: cost.changed(_cheaper)}
         return replace(problem, costs={**problem.costs, key.op: own})
     links = tuple(
         replace(
@@ -94,6 +93,12 @@ def _faster(problem: Problem, key: Compute | tuple[str, str]) -> Problem:
         for link in problem.platform.links
     )
     return replace(problem, platform=replace(problem.platform, links=links))
+
+
+def _cheaper(cost: OpCost) -> OpCost:
+    left = 1 - FASTER_RATIO
+    compute_us, energy_uj = left * cost.compute_us, left * cost.energy_uj
+    return replace(cost, compute_us=compute_us, energy_uj=energy_uj, interval_us=None)
 
 
 def _named(key: Compute | tuple[str, str]) -> str:

@@ -171,7 +171,7 @@ class Story:
         for k, step in enumerate(self.steps):
             if not isinstance(step, Compute):
                 continue
-            size = self.plan.problem.costs[step.op][step.device].workspace_bytes
+            size = self.plan.problem.run_cost(step.op, step.device, step.variant).workspace_bytes
             if size:
                 offset = self.plan.arenas.workspace_offset_bytes[self.positions[k]]
                 label = f"workspace of {step.op}"

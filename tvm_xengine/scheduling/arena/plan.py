@@ -148,11 +148,11 @@ def _lay_out(
 def workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:
     """Position of each step on a device that needs a workspace, and the bytes of that."""
     return [
-        (position, problem.costs[step.op][device].workspace_bytes)
+        (position, needed_bytes)
         for position, step in enumerate(schedule.steps)
         if isinstance(step, Compute)
         and step.device == device
-        and problem.costs[step.op][device].workspace_bytes > 0
+        and (needed_bytes := problem.run_cost(step.op, device, step.variant).workspace_bytes) > 0
     ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.kernels import with_lean_kernels, with_room_used
+from tvm_xengine.compiler.lean.kernels import with_variants
 from tvm_xengine.compiler.lean.slices import costed_in_slices, form_running
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
@@ -14,7 +14,12 @@ from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.schedule import Schedule, read_schedule
+from tvm_xengine.scheduling.schedule import (
+    Compute,
+    Schedule,
+    read_schedule,
+    with_kernels_that_fit,
+)
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stages.problem import StepProblem
@@ -53,18 +58,22 @@ def _with_kernels_that_fit(
     """The plan with the fastest kernels for which the schedule leaves room."""
     lowered = problem.lowered
     costed = _in_slices_of(schedule, problem.costed, lowered)
+    if any(isinstance(step, Compute) and step.variant for step in schedule.steps):
+        offering = with_variants(costed, lowered.stores, lowered.reporter)
+        return offering, plan_given_schedule(offering.problem, schedule, where)
     try:
         return costed, plan_given_schedule(costed.problem, schedule, where)
     except BudgetExceededError:
-        lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
-        if lean is costed:
+        offering = with_variants(costed, lowered.stores, lowered.reporter)
+        if offering is costed:
             raise
-    plan = plan_given_schedule(lean.problem, schedule, where)
-    mixed = with_room_used(lean, costed, plan.schedule, lowered.stores, lowered.reporter)
+    fastest = with_kernels_that_fit(offering.problem, schedule)
     try:
-        return mixed, plan_given_schedule(mixed.problem, schedule, where)
+        return offering, plan_given_schedule(offering.problem, fastest, where)
     except BudgetExceededError:  # the layout of the larger workspaces has gaps
-        return lean, plan
+        nothing = dict.fromkeys(offering.problem.platform.index, 1)
+        leanest = with_kernels_that_fit(offering.problem.with_budgets(nothing), schedule)
+        return offering, plan_given_schedule(offering.problem, leanest, where)
 
 
 def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:

@@ -151,7 +151,7 @@ class Replanning:
             plan.problem,
             plan.schedule,
             _times_us(runs, self._step.executable.is_overlapped),
-            lambda op, device: lowered.kernel(op, device).symbol,
+            lambda *run: lowered.kernel(*run).symbol,
         )
 
 

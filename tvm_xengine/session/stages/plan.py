@@ -9,6 +9,7 @@ from pathlib import Path
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lean.kernels import variant_label, with_saved_variants
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import (
@@ -69,7 +70,7 @@ class StepPlan:
             batch=model.batch_size,
             measured_kernels=planned.measured_kernels,
             all_kernels=len(planned.lowered.distinct),
-            source_of=lambda op, device: planned.lowered.kernel(op, device).source,
+            source_of=lambda *run: planned.lowered.kernel(*run).source,
         )
 
     def report(self) -> str:
@@ -201,6 +202,11 @@ class StepPlan:
             f"{name}@{device}": kernel.source
             for (name, device), kernel in self.planned.lowered.kernels.items()
         }
+        sources |= {
+            variant_label(*key, variant): kernel.source
+            for key, named in self.planned.lowered.variants.items()
+            for variant, kernel in named.items()
+        }
         measured = self.planned.measured_kernels
         fingerprint = self.lowered.fingerprint
         cut = self.planned.lowered.cut
@@ -233,6 +239,7 @@ class StepPlan:
         step = with_fastest_kernels(
             offered.step, _preferring(offered.step, saved.sources), lowered.stores.tuned
         )
+        step = with_saved_variants(step, offered.step.kernels, saved.sources, lowered.stores.tuned)
         return cls(lowered, PlannedStep(step, saved.plan, saved.measured_kernels))
 
 

@@ -150,8 +150,8 @@ def _under(
 def _smallest(costed: CostedStep, lowered: Lowered) -> Sizes | None:
     """The smallest memory beyond its state in which a step is known to run, in slices of its batch, too."""
     best: Sizes | None = None
-    for (form,) in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
-        found = smallest_transient(form.lean.problem)
+    for form in forms(costed, lowered.stores, lowered.reporter):
+        found = smallest_transient(form.problem)
         if found is None:
             continue
         if best is not None and sum(found.values()) > LESS_RATIO * sum(best.values()):

@@ -15,8 +15,9 @@ from tvm_xengine.solvers.compiled import inlined
 
 
 @inlined
-def run(e: Expansion, i: int, d: int) -> tuple[float, int, np.uint64]:
-    """Run op i on d, after its inputs were brought there: weight, units and unread of the move.
+def run(e: Expansion, i: int, d: int, kernel: int) -> tuple[float, int, np.uint64]:
+    """Run op i on d with one of its kernels, after its inputs were brought there: weight, units and
+    unread of the move.
 
     The weight is infinite where the move is of no use.
     """
@@ -33,7 +34,7 @@ def run(e: Expansion, i: int, d: int) -> tuple[float, int, np.uint64]:
     if not is_allowed:
         return useless
     assign(b.base, row)
-    weight, units = p.compute_value[i, d], p.workspace[i, d]
+    weight, units = p.kernel_value[i, d, kernel], p.workspace[i, d, kernel]
     for j in range(p.must_end_on.size):
         if has(p.reads[i], 0, j) and not has(row, d * words, j):
             old = p.update_of[j]

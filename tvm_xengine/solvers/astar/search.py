@@ -100,7 +100,9 @@ def shortest_path(
     if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
     search = _Search(indexed, known, should_stop, on_bound, capacity)
-    counted, factor = counted_first(view_of(indexed), counted_share), 1.0
+    # What a run takes depends on all that is there, where it has a choice of kernels.
+    share = counted_share if indexed.kernels.count == 1 else 0.0
+    counted, factor = counted_first(view_of(indexed), share), 1.0
     while True:
         answer = search.advance(counted)
         if answer == EXHAUSTED:

@@ -100,20 +100,29 @@ def _expand(e: Expansion) -> None:
     is_needed = False
     for i in range(p.floor.size):
         is_needed = is_needed or b.outer.need[i]
-    ops, devices = p.floor.size, p.is_capacitated.size
+    ops, devices, kernels = p.floor.size, p.is_capacitated.size, p.workspace.shape[2]
     # One loop and one call of `make_room`, as all of it is compiled wherever it is called.
-    for code in range((ops + p.must_end_on.size) * devices):
-        d = code % devices
-        i, j = code // devices, code // devices - ops
-        if i < ops:
+    for number in range((ops * kernels + p.must_end_on.size) * devices):
+        d, which = number % devices, number // devices
+        if which < ops * kernels:
+            i, j, kernel = which // kernels, -1, which % kernels
+            code = i * devices + d
             if not b.is_relevant[i] or not np.isfinite(p.compute_value[i, d]):
                 continue
-            j = -1
-            weight, units, unread = run(e, i, d)
+            if kernel < kernels - 1 and not _is_choice(p, i, d, kernel):
+                continue
+            weight, units, unread = run(e, i, d, kernel)
         else:
+            i, j = -1, which - ops * kernels
+            code = (ops + j) * devices + d
             if not may_copy(p, row, b, j, d, is_needed):
                 continue
-            i = -1
             weight, units, unread = copy(e, j, d)
         if e.memory.paid[e.state] + weight < e.cut:
             make_room(e, Move(code, i, j, d, weight, units, unread))
+
+
+@inlined
+def _is_choice(p: StateView, i: int, d: int, kernel: int) -> bool:
+    """Whether a kernel that is not the cheapest may be worth a run: it is leaner, and memory is short."""
+    return bool(p.is_capacitated[d] and p.workspace[i, d, kernel] < p.workspace[i, d, kernel + 1])

@@ -33,8 +33,10 @@ class StateView(NamedTuple):
     ----------
     reads, makes
         Tensors of each op, shape (n, W).
-    compute_value, workspace, transfer_value
+    compute_value, transfer_value
         As in `IndexedProblem`.
+    kernel_value, workspace
+        Of each kernel, as in `IndexedProblem.kernels`.
     size, budget
         Units, shapes (J,) and (D,).
     is_capacitated
@@ -65,6 +67,7 @@ class StateView(NamedTuple):
     reads: Words
     makes: Words
     compute_value: NDArray[np.float64]
+    kernel_value: NDArray[np.float64]
     workspace: NDArray[np.int64]
     transfer_value: NDArray[np.float64]
     size: NDArray[np.int64]
@@ -113,7 +116,8 @@ def view_of(indexed: IndexedProblem) -> StateView:
         reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),
         makes=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.makes]),
         compute_value=indexed.compute_value,
-        workspace=indexed.workspace,
+        kernel_value=indexed.kernels.value,
+        workspace=indexed.kernels.workspace,
         transfer_value=indexed.transfer_value,
         size=indexed.size,
         budget=indexed.budget,

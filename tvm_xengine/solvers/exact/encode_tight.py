@@ -22,8 +22,11 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     encoding = _Encoding(model)
     for step in with_frees(p.problem, schedule.steps).steps:
         match step:
-            case Compute(op, device):
-                fits = op in p.op_index and encoding.run(p.op_index[op], encoding.device[device])
+            case Compute(op, device, variant):
+                cost = p.problem.run_cost(op, device, variant)
+                fits = op in p.op_index and encoding.run(
+                    p.op_index[op], encoding.device[device], cost.workspace_bytes // p.unit_bytes
+                )
             case Transfer(tensor, src, dst):
                 fits = encoding.copy(
                     p.tensor_index[tensor], encoding.device[src], encoding.device[dst]
@@ -49,14 +52,17 @@ class _Encoding:
         self.device = p.problem.platform.index
         self.resident = p.at_home.copy()
 
-    def run(self, i: int, d: int) -> bool:
-        """Run op i on device d; False where the model has no column for it."""
+    def run(self, i: int, d: int, workspace: int) -> bool:
+        """Run op i on device d within a workspace; False where the model has no column for it."""
         self._enter_stage()
         p, stage = self._model.indexed, self._stage
         column = self._model.compute[d, stage, i]
         if i > stage or column < 0 or self._x[column]:
             return False
         self._x[column] = 1.0
+        fitting = np.flatnonzero(p.kernels.workspace[i, d] <= workspace)
+        taken = self._model.takes[d, stage, i, fitting]
+        self._x[taken[taken >= 0][-1:]] = 1.0
         for j in p.makes[i]:
             self.resident[d, j] = True
             if p.update_of[j] >= 0:

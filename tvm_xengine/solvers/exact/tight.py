@@ -10,6 +10,7 @@ several outputs, workspace, resident state that may be paged, and updates in pla
 Variables, for device d, stage t, op i, tensor j, link (a, b):
 
     compute[d,t,i]  in {0,1}  d runs op i in slot i of stage t
+    takes[d,t,i,v]  in {0,1}  it does so with kernel v, which is cheaper than the leanest
     keep[d,t,j]     in {0,1}  j is on d when stage t starts
     copies of j in stage t, right after the slot of its producer (`copies`): a column for each
     link, or products of where it comes from and where it arrives
@@ -23,7 +24,9 @@ With  arrives[d,t,j] = sum of the copies to d  and  there = keep + made + arrive
     held[.,1] <= there,  held[.,q+1] <= held[.,q]                   what is dropped is gone
     compute[d,t,i] <= held[d,t,j,q(i)]                              inputs are there
     keep[d,t+1,j] <= held[d,t,j,last]
-    sum_j size_j * (what stands for j in slot k) + workspace * compute[d,t,k] <= budget_d
+    sum_v takes[d,t,i,v] <= compute[d,t,i]
+    sum_j size_j * (what stands for j in slot k) + workspace * compute[d,t,k]
+        + sum_v (its workspace more than the leanest's) * takes[d,t,k,v] <= budget_d
 
 In slot k stand for j: keep[d,t,j] before the slot of its producer, `there` in that slot, held
 of the next reader after it, keep[d,t+1,j] after the last reader. An update o of state w in op
@@ -68,6 +71,8 @@ class TightModel:
     ----------
     compute
         Shape (D, n + 1, n): device, stage, op.
+    takes
+        Shape (D, n + 1, n, V); the leanest kernel, the first, has no column.
     keep
         Shape (D, n + 1, J): device, stage, tensor.
     copies
@@ -83,6 +88,7 @@ class TightModel:
     indexed: IndexedProblem
     program: Program
     compute: _Grid
+    takes: _Grid
     keep: _Grid
     copies: Copies
     made: _Grid
@@ -127,6 +133,7 @@ def formulate_tight(indexed: IndexedProblem, copies: type[Copies] = CopiesOverLi
     """The program whose optimum is the cheapest schedule of the class `SCOPE`."""
     draft = _Draft(indexed, copies)
     _run_every_op(draft)
+    _choose_kernels(draft)
     _make_outputs(draft)
     draft.copies.constrain(draft.builder, draft.keep, draft.made)
     _hold_until_read(draft)
@@ -138,6 +145,7 @@ def formulate_tight(indexed: IndexedProblem, copies: type[Copies] = CopiesOverLi
         indexed=indexed,
         program=draft.builder.build(),
         compute=draft.compute,
+        takes=draft.takes,
         keep=draft.keep,
         copies=draft.copies,
         made=draft.made,
@@ -160,6 +168,11 @@ class _Draft:
             p.recomputable & (op < stage[:, None]) & (stage[:, None] <= last_run)
         )
         self.compute = self.builder.grid(runs[None] & p.can_run.T[:, None, :], is_integer=True)
+        is_leaner = np.diff(p.kernels.workspace, axis=2, prepend=np.int64(0)) > 0
+        is_leaner[:, :, 0] = False
+        self.takes = self.builder.grid(
+            (self.compute >= 0)[..., None] & is_leaner.transpose(1, 0, 2)[:, None], is_integer=True
+        )
         self.is_live = (p.producer <= stage[:, None]) & (stage[:, None] <= last_read)
         is_kept = self.is_live & (p.producer < stage[:, None])
         keep = np.repeat(is_kept[None], devices, axis=0)
@@ -219,6 +232,16 @@ def _run_every_op(draft: _Draft) -> None:
         terms = [(c, 1.0) for c in draft.compute[:, t, t].tolist() if c >= 0]
         upper = np.inf if draft.p.recomputable[t] else 1.0
         draft.builder.row(terms, lower=1.0, upper=upper)
+
+
+def _choose_kernels(draft: _Draft) -> None:
+    """A run takes at most one kernel other than the leanest.
+
+    sum_v takes[d,t,i,v] <= compute[d,t,i]
+    """
+    for d, t, i in np.argwhere((draft.takes >= 0).any(axis=3)).tolist():
+        taken = [(column, 1.0) for column in draft.takes[d, t, i].tolist() if column >= 0]
+        draft.builder.row([*taken, (int(draft.compute[d, t, i]), -1.0)], upper=0.0)
 
 
 def _make_outputs(draft: _Draft) -> None:
@@ -304,7 +327,8 @@ def _deliver(draft: _Draft) -> None:
 def _stay_within_budgets(draft: _Draft) -> None:
     """In every slot in which something can appear, what is held fits the budget.
 
-    sum_j size_j * standing[d,t,j,k] + workspace * compute[d,t,k] <= budget_d
+    sum_j size_j * standing[d,t,j,k] + workspace * compute[d,t,k]
+        + sum_v (its workspace more than the leanest's) * takes[d,t,k,v] <= budget_d
     """
     for t in range(draft.p.op_count + 1):
         live = np.flatnonzero(draft.is_live[t])
@@ -340,6 +364,9 @@ def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None
         if compute >= 0:
             unread = sum(p.size[j] for j in p.makes[k] if not draft.is_live[t, j])
             builder.entries(row_of[k], compute, float(p.workspace[k, d] + unread))
+            for v in np.flatnonzero(draft.takes[d, t, k] >= 0).tolist():
+                more = float(p.kernels.workspace[k, d, v] - p.workspace[k, d])
+                builder.entries(row_of[k], int(draft.takes[d, t, k, v]), more)
 
 
 def _appears(draft: _Draft, d: int, t: int, j: int) -> list[int]:
@@ -357,9 +384,11 @@ def _appears(draft: _Draft, d: int, t: int, j: int) -> list[int]:
 
 
 def _weigh(draft: _Draft) -> None:
-    """Minimise sum value * compute + the value of copies."""
-    p = draft.p
+    """Minimise sum value of the leanest * compute + what other kernels save * takes + the value of copies."""
+    p, value = draft.p, draft.p.kernels.value
     for d in range(p.device_count):
         t, i = np.nonzero(draft.compute[d] >= 0)
-        draft.builder.minimise(draft.compute[d, t, i], p.compute_value[i, d])
+        draft.builder.minimise(draft.compute[d, t, i], value[i, d, 0])
+        t, i, v = np.nonzero(draft.takes[d] >= 0)
+        draft.builder.minimise(draft.takes[d, t, i, v], value[i, d, v] - value[i, d, 0])
     draft.copies.weigh(draft.builder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,19 +68,30 @@ def greedy_schedule(
         return None
     indexed = index_problem(problem, summed(objective))
     best = _Best(indexed, objective, on_schedule)
-    orders = [indexed]
+    orders = [*_with_rooms(indexed)]
+    has_lean_order = False
     for weights in (*_LAX, *_FRUGAL):
         for ordered in orders:
             best.try_placements(ordered, weights)
-        if len(orders) == 1 and best.value > indexed.cheapest * _CLOSE_RATIO:
-            orders.append(in_lean_order(indexed))
-            best.try_placements(orders[1], weights)
+        if not has_lean_order and best.value > indexed.cheapest * _CLOSE_RATIO:
+            has_lean_order = True
+            leaner = [*_with_rooms(in_lean_order(indexed))]
+            orders += leaner
+            for ordered in leaner:
+                best.try_placements(ordered, weights)
         is_enough = (
             weights not in _LAX and best.schedule is not None and best.ops_walked > _MOST_OPS
         )
         if best.value <= indexed.cheapest * _DEAR_RATIO or is_enough:
             break
     return best.schedule
+
+
+def _with_rooms(indexed: IndexedProblem) -> Iterator[IndexedProblem]:
+    """The problem in which runs make room for their leanest kernels, and for their cheapest."""
+    yield indexed
+    if indexed.kernels.count > 1:
+        yield replace(indexed, workspace=indexed.kernels.workspace[:, :, -1])
 
 
 class _Best:

@@ -44,7 +44,7 @@ def parts_of(model: TightModel) -> Parts:
     part_of |= {j: n + k for k, j in enumerate(state)}
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(n + len(state))]
     for i in range(n):
-        columns[i].append(model.compute[:, :, i].ravel())
+        columns[i] += [model.compute[:, :, i].ravel(), model.takes[:, :, i].ravel()]
     held: dict[int, list[NDArray[np.int64]]] = {}
     for (_, j), grid in model.held.items():
         held.setdefault(j, []).append(grid.ravel())
@@ -73,7 +73,12 @@ def excess_of_ops(model: TightModel, x: _Values) -> NDArray[np.float64]:
         for d in range(p.device_count):
             runs = _present(model.compute[d, :, i])
             if len(runs):
-                paid[i] += p.compute_value[i, d] * x[runs].sum()
+                paid[i] += p.kernels.value[i, d, 0] * x[runs].sum()
+            for v in range(p.kernels.count):
+                taken = _present(model.takes[d, :, i, v])
+                if len(taken):
+                    saved = p.kernels.value[i, d, 0] - p.kernels.value[i, d, v]
+                    paid[i] -= saved * x[taken].sum()
     for j in range(p.tensor_count):
         readers = (int(p.producer[j]),) if p.producer[j] >= 0 else tuple(p.consumers[j])
         for t in range(p.op_count + 1):

@@ -56,7 +56,8 @@ def memory_duals(
         For each of the few programs that are solved.
     """
     is_makespan = objective is Objective.MAKESPAN
-    indexed = index_problem(problem, Objective.COST if is_makespan else objective)
+    summed = Objective.COST if is_makespan else objective
+    indexed = index_problem(problem, summed, budgets_may_grow=True)
     relaxations = Relaxations(indexed, Scope.EVERY_SCHEDULE, is_makespan)
     pressed = pressed_ops(indexed, incumbent, DEFAULTS.pressed_ratio)
     trunk = set(trunk_of(indexed, {op for op, _ in pressed}))

@@ -9,6 +9,7 @@ schedule only this is kept:
     at[k,d,i]      in {0,1}  d makes the first run of i = m_k, at the end of period k
     copy[k,ab,j]   in {0,1}  j is copied from a to b in period k (at least once)
     keep[k,d,j]    in {0,1}  j is on d during the first run of m_k
+    takes[k,d,i,v] in {0,1}  that run[k,d,i], or at[k,d,i], is with kernel v, not with the leanest
 
 With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d,i] (for results of i = m_{k-1};
 minus at[k-1,d,i] for the state that it overwrites):
@@ -20,7 +21,9 @@ minus at[k-1,d,i] for the state that it overwrites):
     keep[k,d,j] <= hold[k,d,j] + run[k,d,producer] + copies into d
     hold[k,d,j] <= base[k,d,j] - run[k,d,producer]
     at[k,d,i] <= keep[k,d,j],                    for every j that i reads;  sum_kd at[k,d,i] >= 1
-    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i] <= budget_d
+    sum_v takes[k,d,i,v] <= at[k,d,i], run[k,d,i];  w_v is the workspace that kernel v needs more
+    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i]
+        + sum_iv w_v takes[k,d,i,v] <= budget_d
 
 Every schedule considered projects to a feasible point of no larger objective, so the optimum,
 and any dual bound on it, is a bound on the schedules. It stays one when tensors are neglected:
@@ -165,12 +168,33 @@ class _Draft:
             self.keep[k, d, j] = self.keep[made_by[j], d, j]
         exists = (made_from <= period) & (period <= last_read) & self.counts
         may_wait = ~at_once | (period <= made_by)[:, None]
+        self.at_takes, self.run_takes = self._takes(self.at), self._takes(self.run)
         self.copy = self.builder.grid(
             exists[:, None] & may_wait[:, [b for _, b in p.links]], is_integer=True
         )
         self.hold = np.full_like(self.keep, _ABSENT)
         self.held = np.full(self.keep.shape[:2], _ABSENT, np.int64)
         self.budget_rows: list[list[int]] = [[] for _ in range(p.device_count)]
+
+    def _takes(self, runs: _Grid) -> _Grid:
+        """Columns of the kernels that runs take, shape (..., V); none for the leanest.
+
+        sum_v takes[k,d,i,v] <= the column of the run
+        """
+        workspace = self.p.kernels.workspace.transpose(1, 0, 2)
+        is_choice = np.diff(workspace, axis=2, prepend=workspace[:, :, :1]) > 0
+        takes = self.builder.grid((runs >= 0)[..., None] & is_choice, is_integer=True)
+        for k, d, i in np.argwhere((takes >= 0).any(axis=3)).tolist():
+            taken = [(column, 1.0) for column in takes[k, d, i].tolist() if column >= 0]
+            self.builder.row([*taken, (int(runs[k, d, i]), -1.0)], upper=0.0)
+        return takes
+
+    def more_workspace(self, takes: _Grid, i: int, d: int) -> _Terms:
+        """Terms of the workspace that a run of op i on d needs more than the leanest kernel's."""
+        workspace = self.p.kernels.workspace[i, d]
+        return [
+            (int(takes[v]), float(workspace[v] - workspace[0])) for v in np.flatnonzero(takes >= 0)
+        ]
 
     def base(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
         """(terms, constant) whose sum is 0 when tensor j cannot be on d in period k but by copies."""
@@ -316,12 +340,13 @@ def _fit_while_running(draft: _Draft) -> None:
     """What op i needs on d fits together with all that is held there throughout the period.
 
     held[k,d] = sum_j size_j hold[k,d,j]
-    held[k,d] - sum over what i touches of size_j hold[k,d,j] + need[d,i] run[k,d,i] <= budget_d
+    held[k,d] - sum over what i touches of size_j hold[k,d,j] + need[d,i] run[k,d,i]
+        + sum_v w_v takes[k,d,i,v] <= budget_d
     """
     p = draft.p
     touched = [sorted({*reads, *makes}) for reads, makes in zip(p.reads, p.makes, strict=True)]
     own = np.array([sum(p.size[j] for j in t if p.update_of[j] < 0) for t in touched])
-    need = own[:, None] + p.workspace
+    need, most_needed = own[:, None] + p.workspace, own[:, None] + p.kernels.workspace[:, :, -1]
     for k, d in np.ndindex(draft.held.shape):
         holding = np.flatnonzero(draft.hold[k, d] >= 0)
         ops = np.flatnonzero(draft.run[k, d] >= 0)
@@ -329,7 +354,9 @@ def _fit_while_running(draft: _Draft) -> None:
         rows = [
             int(i)
             for i in ops.tolist()
-            if most + need[i, d] - sum(p.size[j] for j in touched[i] if draft.hold[k, d, j] >= 0)
+            if most
+            + most_needed[i, d]
+            - sum(p.size[j] for j in touched[i] if draft.hold[k, d, j] >= 0)
             > p.budget[d]
         ]
         if not rows:
@@ -350,6 +377,7 @@ def _fit_while_running(draft: _Draft) -> None:
                     (held, float(p.budget[d])),
                     (int(draft.run[k, d, i]), float(need[i, d])),
                     *((column, value) for column, value in away if column >= 0),
+                    *draft.more_workspace(draft.run_takes[k, d, i], i, d),
                 ],
                 upper=float(p.budget[d]),
             )
@@ -406,7 +434,8 @@ def _deliver(draft: _Draft) -> None:
 def _stay_within_budgets(draft: _Draft) -> None:
     """At every time point, and at the end, what is there fits the budget.
 
-    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i] <= budget_d
+    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i]
+        + sum_iv w_v takes[k,d,i,v] <= budget_d
     """
     p = draft.p
     made = [sum(p.size[j] for j in makes if p.update_of[j] < 0) for makes in p.makes]
@@ -424,6 +453,9 @@ def _stay_within_budgets(draft: _Draft) -> None:
                 draft.builder.entries(
                     np.repeat(row, len(ops)), draft.at[k, d, ops], fresh[ops, d].astype(float)
                 )
+                for i in ops.tolist():
+                    for column, more in draft.more_workspace(draft.at_takes[k, d, i], i, d):
+                        draft.builder.entries(row, column, more)
 
 
 def _weigh_all(draft: _Draft) -> None:
@@ -452,9 +484,14 @@ def _runs(draft: _Draft, d: int) -> tuple[_Grid, NDArray[np.float64]]:
     """The columns of what runs on device d, and their weights."""
     k, i = np.nonzero(draft.run[:, d] >= 0)
     m, first = np.nonzero(draft.at[:, d] >= 0)
-    columns = np.concatenate([draft.run[k, d, i], draft.at[m, d, first]])
-    weights = np.concatenate([draft.compute_value[i, d], draft.compute_value[first, d]])
-    return columns, weights
+    value = draft.p.kernels.value[:, d]
+    columns = [draft.run[k, d, i], draft.at[m, d, first]]
+    weights = [draft.compute_value[of, d] + value[of, 0] - value[of, -1] for of in (i, first)]
+    for takes in (draft.run_takes[:, d], draft.at_takes[:, d]):
+        k, i, v = np.nonzero(takes >= 0)
+        columns.append(takes[k, i, v])
+        weights.append(value[i, v] - value[i, 0])
+    return np.concatenate(columns), np.concatenate(weights)
 
 
 def _copies(draft: _Draft, e: int) -> tuple[_Grid, NDArray[np.float64]]:

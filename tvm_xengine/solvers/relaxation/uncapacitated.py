@@ -24,7 +24,7 @@ def there_at_once(indexed: IndexedProblem) -> NDArray[np.bool_]:
 
 def uncapacitated_devices(indexed: IndexedProblem) -> NDArray[np.bool_]:
     """Devices that hold all tensors at once, and that copies reach at one price, shape (D,)."""
-    workspace = np.where(indexed.can_run, indexed.workspace, 0).max(axis=0)
+    workspace = np.where(indexed.can_run, indexed.kernels.workspace[:, :, -1], 0).max(axis=0)
     fits = int(indexed.size.sum()) + workspace <= indexed.budget
     others = ~np.eye(indexed.device_count, dtype=np.bool_)
     is_even = [

@@ -10,7 +10,10 @@ from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 @inlined
 def measure_memory(g: SearchView, w: Scratch) -> float:
-    """Live bytes during every step; returns the excess and leaves the hot steps in `w`."""
+    """Live bytes during every step; returns the excess and leaves the hot steps in `w`.
+
+    Runs take the cheapest kernels that fit, whose value is added.
+    """
     steps = w.counted[STEPS]
     w.live[:, : steps + 2] = 0
     for k in range(w.counted[STAYS]):
@@ -28,9 +31,10 @@ def measure_memory(g: SearchView, w: Scratch) -> float:
         running, worst, beyond = 0, 0, 0.0
         for s in range(steps):
             running += w.live[d, s]
-            live = running
+            live, is_slowed = running, False
             if w.step[s].kind == COMPUTE and w.step[s].src == d:
-                live += g.run[w.step[s].item, d].workspace
+                live += _take_kernel(g, w, s, budget - running)
+                is_slowed = w.step[s].kernel < g.kernel.shape[2] - 1
             w.live[d, s] = live
             if live > budget:
                 if beyond == 0.0 and excess == 0.0:
@@ -39,12 +43,23 @@ def measure_memory(g: SearchView, w: Scratch) -> float:
                 worst = max(worst, live - budget)
                 w.hot[hot].step, w.hot[hot].device = s, d
                 hot += 1
-            elif beyond == 0.0 and excess == 0.0 and live > 0.95 * budget:
+            elif beyond == 0.0 and excess == 0.0 and (is_slowed or live > 0.95 * budget):
                 w.hot[hot].step, w.hot[hot].device = s, d
                 hot += 1
         excess += (worst + beyond / max(1, len(g.tensor))) / max(1, budget)
     w.counted[HOT] = hot
     return excess
+
+
+@inlined
+def _take_kernel(g: SearchView, w: Scratch, s: int, room: int) -> int:
+    """Let a run take the cheapest kernel that fits into `room`, else the leanest; returns its workspace."""
+    i, d, kernel = w.step[s].item, w.step[s].src, g.kernel.shape[2] - 1
+    while kernel > 0 and g.kernel[i, d, kernel].workspace > room:
+        kernel -= 1
+    w.step[s].kernel = kernel
+    w.value[0] += g.kernel[i, d, kernel].value - g.run[i, d].value
+    return int(g.kernel[i, d, kernel].workspace)
 
 
 @inlined
@@ -101,7 +116,7 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
         if state >= 0:
             start = max(start, w.stay[w.stay_of[state, d]].touched_us)
     start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
-    end = start + g.run[i, d].value
+    end = start + g.kernel[i, d, w.step[s].kernel].value
     w.stream_us[d] = end
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         stay = w.stay_of[g.read[k], d]

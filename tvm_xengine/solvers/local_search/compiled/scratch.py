@@ -30,7 +30,7 @@ class Scratch(NamedTuple):
     step
         ``kind`` COMPUTE: ``item`` is an op that runs on device ``src``; TRANSFER: ``item`` is a
         tensor that is copied from ``src`` to ``dst``. ``place``: place in the order that the step
-        serves.
+        serves. ``kernel``: which kernel a run takes, where memory is measured.
     stay
         Stays of tensors on devices: the bytes are live from step ``start`` to ``end``.
     hot
@@ -75,7 +75,7 @@ def scratch_of(indexed: IndexedProblem) -> Scratch:
         (name, "i8") for name in ("tensor", "device", "start", "end", "next_ending", "written_by")
     ]
     return Scratch(
-        step=integers(steps + 2, "kind item src dst place first_ending"),
+        step=integers(steps + 2, "kind item src dst place first_ending kernel"),
         stay=np.zeros(stays, dtype=whole + times),
         hot=integers(steps * devices, "step device"),
         counted=np.zeros(5, dtype=np.int64),

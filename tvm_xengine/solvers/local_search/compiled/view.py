@@ -27,7 +27,9 @@ class SearchView(NamedTuple):
     tensor
         ``size``, ``producer``, ``home``, ``update_of`` and ``updated_by`` of each tensor.
     run
-        ``value`` and ``workspace`` of each op on each device, shape (n, D).
+        ``value`` of each op on each device with its cheapest kernel, shape (n, D).
+    kernel
+        ``value`` and ``workspace`` of each kernel, from the leanest to the cheapest, shape (n, D, V).
     transfer
         ``value`` of a copy, and ``route_value`` and first ``hop`` of the cheapest chain of copies,
         shape (D, D, J).
@@ -50,6 +52,7 @@ class SearchView(NamedTuple):
     touch_op: Ints
     tensor: Records
     run: Records
+    kernel: Records
     transfer: Records
     device: Records
     end: Records
@@ -62,7 +65,7 @@ def view_of(indexed: IndexedProblem, *, by_makespan: bool = False) -> SearchView
     """`indexed` for a search for the least value, or for the least makespan."""
     p, reads, made = indexed, ragged(indexed.reads), ragged(indexed.makes)
     end_tensor = np.flatnonzero(p.must_end_on != NOWHERE)
-    most = p.size.sum() + p.workspace.max(axis=0)
+    most = p.size.sum() + p.kernels.workspace[:, :, -1].max(axis=0)
     return SearchView(
         op=_records(
             read_at=reads.start,
@@ -81,7 +84,8 @@ def view_of(indexed: IndexedProblem, *, by_makespan: bool = False) -> SearchView
             update_of=p.update_of,
             updated_by=p.updated_by,
         ),
-        run=_records(value=p.compute_value, workspace=p.workspace),
+        run=_records(value=p.compute_value),
+        kernel=_records(value=p.kernels.value, workspace=p.kernels.workspace),
         transfer=_records(
             value=p.transfer_value, route_value=p.routes.value, hop=p.routes.next_hop
         ),
