@@ -68,7 +68,12 @@ class Laboratory:
             return plan_schedule(problem, options, start=start)
 
         return Planning(
-            self.kernels, lambda op, device: f"{op}@{device}", problem_with, plan, plan, measure
+            self.kernels,
+            lambda op, device, _variant: f"{op}@{device}",
+            problem_with,
+            plan,
+            plan,
+            measure,
         )
 
     def really_us(self, plan) -> float:

@@ -37,7 +37,7 @@ def _two_devices() -> Problem:
     return Problem(graph, platform, costs)
 
 
-def _kernel_of(op: str, device: str) -> str:
+def _kernel_of(op: str, device: str, _variant: str) -> str:
     return "k" if op in "ac" else "m"
 
 
@@ -75,7 +75,7 @@ def test_the_predicted_time_is_the_measured_one() -> None:
     times_us = {
         k: 3.0 + k % 5 for k, step in enumerate(schedule.steps) if isinstance(step, Compute)
     }
-    found = as_measured(problem, schedule, times_us, lambda op, _device: op)
+    found = as_measured(problem, schedule, times_us, lambda op, _device, _variant: op)
     assert simulate(found, schedule).cost_us == pytest.approx(sum(times_us.values()))
 
 

@@ -164,7 +164,8 @@ def with_kernels_that_fit(problem: Problem, schedule: Schedule) -> Schedule:
             best = min(
                 fitting or kernels,
                 key=lambda name: (
-                    value_of(kernels[name]) if fitting else 0.0,
+                    0 if fitting else kernels[name].workspace_bytes,
+                    value_of(kernels[name]),
                     kernels[name].workspace_bytes,
                 ),
             )

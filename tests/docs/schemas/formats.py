@@ -70,7 +70,10 @@ _STREAMS: dict[str, Schema] = {
 def problem() -> Schema:
     """A scheduling problem."""
     end = or_null({**NUMBER, "description": "End of the interval of the run time."})
-    cost = schema_of_class(OpCost, without=["interval_us"], lo_us=end, hi_us=end)
+    kernel = schema_of_class(OpCost, without=["interval_us", "variants"], lo_us=end, hi_us=end)
+    variants = by_name(kernel)
+    without = ["interval_us"]
+    cost = schema_of_class(OpCost, without=without, lo_us=end, hi_us=end, variants=variants)
     required = {
         "schema": {"const": PROBLEM_SCHEMA},
         "tensors": rows(schema_of(Tensor)),
@@ -95,6 +98,7 @@ def schedule() -> Schema:
 
     steps = [
         step("compute", "op", "device"),
+        step("compute", "op", "device", "variant of the kernel"),
         step("transfer", "tensor", "from device", "to device"),
         step("free", "tensor", "device"),
     ]
@@ -115,7 +119,10 @@ def plan() -> Schema:
             "problem": problem(),
             "schedule": schedule(),
             "arenas": record(arenas),
-            "kernels": {**by_name(TEXT), "description": "Kernel source, by kernel@device."},
+            "kernels": {
+                **by_name(TEXT),
+                "description": "Kernel source, by kernel@device (with variant).",
+            },
             "measured_kernels": WHOLE,
             "cut": or_null(schema_of(BatchCut)),
             "names": {**by_name(rows(TEXT)), "description": "The model's names of a tensor."},

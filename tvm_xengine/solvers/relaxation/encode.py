@@ -28,8 +28,9 @@ def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.
     encoding = _Encoding(model, _ever_there(p, steps))
     for step in steps:
         match step:
-            case Compute(op, where) if op in op_index:
-                encoding.run(op_index[op], device[where])
+            case Compute(op, where, variant) if op in op_index:
+                cost = p.problem.run_cost(op, where, variant)
+                encoding.run(op_index[op], device[where], cost.workspace_bytes // p.unit_bytes)
             case Transfer(tensor, src, dst) if tensor in tensor_index:
                 encoding.copy(tensor_index[tensor], device[src], device[dst])
             case Free(tensor, where) if tensor in tensor_index:
@@ -52,17 +53,20 @@ class _Encoding:
         self._first_device = np.full(p.op_count, _ABSENT)
         self._period = 0
 
-    def run(self, i: int, d: int) -> None:
+    def run(self, i: int, d: int, workspace: int) -> None:
         model, p = self._model, self._model.indexed
         may_be, is_first = model.periods.may_be, self._first_period[i] < 0
         if is_first and self._period < len(may_be) and may_be[self._period, i]:
             _set_where_there_is_one(self._x, model.keep[self._period], self._resident)
-            columns = model.at[self._period, d, i]
+            columns, takes = model.at[self._period, d, i], model.at_takes[self._period, d, i]
             self._period += 1
         elif self._at_once[d, list(p.makes[i])].all() and not is_first:
-            columns = model.run[self._first_period[i], d, i]
+            at = self._first_period[i]
+            columns, takes = model.run[at, d, i], model.run_takes[at, d, i]
         else:
-            columns = model.run[self._period, d, i]
+            columns, takes = model.run[self._period, d, i], model.run_takes[self._period, d, i]
+        if columns != _ABSENT:
+            self._take(takes, p.kernels.workspace[i, d] <= workspace)
         _set_where_there_is_one(self._x, columns, np.True_)
         if is_first:
             self._first_period[i], self._first_device[i] = self._period, d
@@ -72,6 +76,14 @@ class _Encoding:
                 self._resident[:, j] |= self._is_early[:, j]
             if p.update_of[j] >= 0:
                 self._resident[d, p.update_of[j]] = False
+
+    def _take(self, takes: NDArray[np.int64], fits: NDArray[np.bool_]) -> None:
+        """Note the cheapest kernel with which a run of the period is made."""
+        taken = takes[fits & (takes != _ABSENT)]
+        known = takes[takes != _ABSENT]
+        if taken.size and not self._x[known[known >= taken[-1]]].any():
+            self._x[known] = 0.0
+            self._x[taken[-1]] = 1.0
 
     def copy(self, j: int, a: int, b: int) -> None:
         p = self._model.indexed

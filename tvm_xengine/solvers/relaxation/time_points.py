@@ -59,6 +59,8 @@ class TimePointModel:
     run, at, keep, copy, hold, held
         Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D, n),
         (K + 1, D, J), (K + 1, links, J), (K + 1, D, J) and (K + 1, D).
+    run_takes, at_takes
+        Likewise, shapes (K + 1, D, n, V) and (K, D, n, V).
     budget_rows
         For each device the rows whose side is its budget.
     """
@@ -72,6 +74,8 @@ class TimePointModel:
     copy: _Grid
     hold: _Grid
     held: _Grid
+    run_takes: _Grid
+    at_takes: _Grid
     budget_rows: tuple[tuple[int, ...], ...]
 
     def time_points(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -125,6 +129,8 @@ def formulate_time_points(
         copy=draft.copy,
         hold=draft.hold,
         held=draft.held,
+        run_takes=draft.run_takes,
+        at_takes=draft.at_takes,
         budget_rows=tuple(map(tuple, draft.budget_rows)),
     )
 
