@@ -43,10 +43,10 @@ Start = Callable[[Sequence[str], Path], Process]
 """From arguments, and the file for what it writes to standard error."""
 
 
-def platform_file(folder: Path, ranks: tuple[int, ...]) -> Path:
+def platform_file(folder: Path, ranks: tuple[int, ...], *, through_memory: bool = False) -> Path:
     """A platform file with a device on each of these ranks."""
     path = folder / f"platform_{'_'.join(map(str, ranks))}.toml"
-    Settings("mlp", "", ranks=ranks).platform.save(path)
+    Settings("mlp", "", ranks=ranks, through_memory=through_memory).platform.save(path)
     return path
 
 
@@ -61,6 +61,10 @@ class Launched:
         Folder of measurements, which several runs may share.
     options
         Of ``train``.
+    timeout_s
+        After which a rank that does not answer is given up.
+    through_memory
+        Whether ranks copy through memory; else there are messages.
     """
 
     def __init__(
@@ -70,14 +74,18 @@ class Launched:
         options: Sequence[str] = PLACED,
         *,
         restarts: int = 0,
+        steps: int = STEPS,
+        timeout_s: float = 20.0,
+        through_memory: bool = False,
         start: Start = spawned,
     ) -> None:
         self.report = folder / "report.json"
         self.checkpoint = folder / "run.ckpt"
+        platform = platform_file(folder, (0, 1), through_memory=through_memory)
         text = (
-            f"launch --rank-timeout 20 --restarts {restarts}"
-            f" train mlp --no-compare --platform {platform_file(folder, (0, 1))} --costs roofline"
-            f" --solver keep-all --steps {STEPS} --checkpoint {self.checkpoint}"
+            f"launch --rank-timeout {timeout_s:g} --restarts {restarts}"
+            f" train mlp --no-compare --platform {platform} --costs roofline"
+            f" --solver keep-all --steps {steps} --checkpoint {self.checkpoint}"
             f" --checkpoint-every 10 --cache {cache / 'measurements.jsonl'}"
             f" --json {self.report}"
         )

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.launched import PLACED, Launched, platform_file, spawned
 from tests.cluster.trains import Settings
 from tests.robustness.lost_ranks import ROUNDING, LostRanks
-from tvm_xengine.cluster.launch import Failure, run_processes
+from tvm_xengine.cluster.launch import LOST, Failure, run_processes
 from tvm_xengine.commands.process import run
 from tvm_xengine.commands.run.processes.launched_options import (
     option_value,
@@ -123,6 +123,25 @@ def test_a_run_goes_on_without_the_devices_of_a_lost_rank(
     os.kill(victim, signal.SIGKILL)
     assert started.end() == 0, started.said
     np.testing.assert_allclose(started.losses, whole.losses[-len(started.losses) :], **ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        (signal.SIGSTOP, LOST, "rank 1 has ended or hangs: it gave no sign of life for 8 s"),
+        (signal.SIGKILL, 128 + signal.SIGKILL, "rank 1 was ended by SIGKILL"),
+    ],
+)
+def test_a_lost_rank_ends_those_that_wait_for_it_in_memory(
+    sent: signal.Signals, code: int, said: str, tmp_path: Path
+) -> None:
+    started = Launched(tmp_path, tmp_path, steps=100_000, timeout_s=8.0, through_memory=True)
+    _, victim = started.ranks()
+    started.wait_for_checkpoint()
+    os.kill(victim, sent)
+    assert started.end() == code
+    assert said in started.said
 
 
 @pytest.mark.slow
