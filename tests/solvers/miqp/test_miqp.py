@@ -11,8 +11,10 @@ from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import UnsupportedProblemError
-from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.miqp.solve import DEFAULTS, solve_miqp
 from tvm_xengine.solvers.request import Request
@@ -49,6 +51,20 @@ def test_what_it_proves_is_so(problem: Problem) -> None:
     assert found.value >= judged.value - 1e-6
     if found.scope is Scope.EVERY_SCHEDULE:
         assert found.bound <= judged.value + 1e-6
+
+
+def test_ops_that_never_run_stand_behind_what_they_read() -> None:
+    """`unread` reads `a`, which runs after `b`; in the graph `unread` stands behind `b`."""
+    names = ("a", "b", "unread", "c")
+    tensors = (Tensor("x", 64, Role.BATCH), *(Tensor(name, 64) for name in names))
+    reads = {"a": ("x",), "unread": ("a",), "b": ("x",), "c": ("a", "b")}
+    ops = tuple(Op(f"make_{name}", name, reads[name], (name,)) for name in names)
+    platform = Platform((Device("d", "llvm", 320),))
+    costs = {op.name: {"d": OpCost(1.0)} for op in ops}
+    problem = Problem(OpGraph(tensors, ops, ("c",)), platform, costs)
+    start = with_frees(problem, [Compute(f"make_{name}", "d") for name in ("b", "a", "c")])
+    found = _found(problem, whole_cells=10**9, start=start)
+    assert found.value == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("backend", ["highs", "scip", "gurobi"])

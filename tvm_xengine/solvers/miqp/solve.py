@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.errors import InvalidProblemError, SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -143,20 +143,19 @@ def _answered_by(result: SolveResult, request: Request, reason: str) -> SolveRes
 
 
 def _in_order_of(problem: Problem, schedule: Schedule | None) -> Problem:
-    """The problem with its ops in the order in which the schedule first runs them."""
+    """The problem with its ops in the order in which the schedule first runs them.
+
+    Those that never run, which only others of them read, come last; where one of them reads a state before
+    its update there is no such order, and the graph's is kept.
+    """
     if schedule is None:
         return problem
     first = {name: k for k, name in reversed(list(enumerate(schedule.computed)))}
-    graph = problem.graph
-    # Ops that never run stay where they are: behind the one before them.
-    position, key = -1, {}
-    for op in graph.ops:
-        position = first.get(op.name, position)
-        key[op.name] = position
+    graph, last = problem.graph, len(schedule.computed)
+    ordered = tuple(sorted(graph.ops, key=lambda op: first.get(op.name, last)))
     try:
-        ordered = replace(graph, ops=tuple(sorted(graph.ops, key=lambda op: key[op.name])))
-        return replace(problem, graph=ordered)
-    except ValueError:
+        return replace(problem, graph=replace(graph, ops=ordered))
+    except InvalidProblemError:
         return problem
 
 
