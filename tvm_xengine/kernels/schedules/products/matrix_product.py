@@ -122,7 +122,7 @@ class _Writer:
                 dtype=p.index_dtype,
                 setup=[
                     tirx.AllocBuffer(p.right),
-                    tirx.AllocBuffer(p.tile),
+                    *([] if p.stores_from_registers else [tirx.AllocBuffer(p.tile)]),
                     tirx.AllocBuffer(p.sums),
                     clear_sums(p),
                 ],

@@ -16,7 +16,7 @@ from tvm_xengine.kernels.schedules.products.tiling import TiledProduct
 def multiply_panels(
     p: TiledProduct, row_panel: ir.Expr, panel: ir.Expr, store: tirx.Stmt
 ) -> tirx.Stmt:
-    """Multiply two panels, and `store` the product from the tile.
+    """Multiply two panels, and `store` the product, from the tile if there is one.
 
     The sums are zero before and after. That they live on while the tile is stored keeps
     StorageRewrite from giving both the same memory: an array that is indexed by the loop
@@ -37,14 +37,10 @@ def multiply_panels(
     def of_depth(k: ir.Expr) -> tirx.Stmt:
         return _in_registers(p, lambda i, j: add(k, i, j))
 
-    return sequence(
-        [
-            loop(depth, of_depth, "k", dtype=p.index_dtype),
-            _in_registers(p, copy),
-            clear_sums(p),
-            store,
-        ]
-    )
+    product = loop(depth, of_depth, "k", dtype=p.index_dtype)
+    if p.stores_from_registers:
+        return sequence([product, store, clear_sums(p)])
+    return sequence([product, _in_registers(p, copy), clear_sums(p), store])
 
 
 def clear_sums(p: TiledProduct) -> tirx.Stmt:
@@ -63,7 +59,7 @@ def store_sums(
     first_column: ir.Expr,
     place_in_depth: tuple[bool, bool],
 ) -> tirx.Stmt:
-    """Add the tile to the output.
+    """Add the sums, or the tile where there is one, to the output.
 
     Parameters
     ----------
@@ -73,18 +69,23 @@ def store_sums(
     c, run = p.contraction, _contiguous_columns(p)
     is_first, is_last = place_in_depth
 
-    def element(i: ir.Expr, start: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
-        columns = unravel(first_column + start, c.columns)
-        here = {**at, **unravel(first_row + i, c.rows), **columns}
-        if run > 1:
-            here[c.columns[-1].var] += lane
+    def stored(here: Position, value: ir.Expr) -> tirx.Stmt:
         index = [substitute(part, here) for part in c.index]
-        value = p.tile[i * p.tiling.column_tile + start + lane]
         if not is_first:
             value = c.output[index] + value
         if is_last:
             value = substitute(c.finish, {**here, c.product: value})
         return tirx.BufferStore(c.output, value, index)
+
+    if p.stores_from_registers:
+        return _store_each(p, at, first_row, first_column, stored)
+
+    def element(i: ir.Expr, start: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
+        columns = unravel(first_column + start, c.columns)
+        here = {**at, **unravel(first_row + i, c.rows), **columns}
+        if run > 1:
+            here[c.columns[-1].var] += lane
+        return stored(here, p.tile[i * p.tiling.column_tile + start + lane])
 
     def run_of_columns(i: ir.Expr, r: ir.Expr) -> tirx.Stmt:
         lanes = ForKind.VECTORIZED
@@ -101,6 +102,30 @@ def store_sums(
         return loop(runs, lambda r: run_of_columns(i, r), "run", dtype=p.index_dtype)
 
     return loop(rows, row, "row", dtype=p.index_dtype)
+
+
+def _store_each(
+    p: TiledProduct,
+    at: Position,
+    first_row: ir.Expr,
+    first_column: ir.Expr,
+    stored: Callable[[Position, ir.Expr], tirx.Stmt],
+) -> tirx.Stmt:
+    """One statement for each sum, so that where it goes is computed once for a row or a column."""
+    c, (rows, columns) = p.contraction, (p.tiling.row_tile, p.tiling.column_tile)
+
+    def element(i: int, j: int) -> tirx.Stmt:
+        row, column = first_row + i, first_column + j
+        here = {**at, **unravel(row, c.rows), **unravel(column, c.columns)}
+        store = stored(here, p.sums[i * columns + j])
+        # The last panel has `rest` rows, or columns; before them none is beyond the product.
+        places = ((row, i, p.rows, rows), (column, j, p.columns, columns))
+        for place, offset, extent, tile in places:
+            if (rest := extent % tile) and offset >= rest:
+                store = tirx.IfThenElse(place < extent, store, None)
+        return store
+
+    return sequence([element(i, j) for i in range(rows) for j in range(columns)])
 
 
 def _contiguous_columns(p: TiledProduct) -> int:

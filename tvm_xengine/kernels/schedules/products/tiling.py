@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
@@ -79,6 +80,8 @@ def choose_tiling(
     panels = -(-columns // column_tile)
     block_bytes = min(_COLUMN_BLOCK_BYTES, io_bytes // _COLUMN_BLOCK_SHARE)
     cached = block_bytes // (itemsize * column_tile * math.prod(depth_extents))
+    if lanes == 1:  # blocks of equal size: a product is stored without conditions on its last block
+        cached = max(k for k in range(1, panels + 1) if panels % k == 0 and k <= max(cached, 1))
     cores = core_count(target) if contraction.multiplications >= _PARALLEL_MULTIPLICATIONS else 1
     if size(contraction.batch) >= cores:
         column_panels = min(max(cached, 1), panels)
@@ -193,6 +196,18 @@ class TiledProduct:
     def sums(self) -> ir.Var:
         """The block of sums in registers."""
         return self._buffer("sums", self.tiling.row_tile * self.tiling.column_tile)
+
+    @cached_property
+    def stores_from_registers(self) -> bool:
+        """Whether sums go to the output in statements of their own, without a tile and loops between.
+
+        Loops over a tile are short code, and vectors where there are any. Without vectors they take more
+        instructions than a product of little depth; where much is done to each sum, code counts.
+        """
+        heavy: list[ir.Call] = []
+        tvm_ffi.structural_walk(self.contraction.finish, (ir.Call, heavy.append))
+        blocks = -(-self.columns // self.tiling.column_tile) % self.tiling.column_panels
+        return self.tiling.lanes == 1 and blocks == 0 and not heavy
 
     @cached_property
     def tile(self) -> ir.Var:
