@@ -27,6 +27,9 @@ walks; the search that follows gains more."""
 _MOST_OPS = 12_000
 """Once something is found, so many ops are walked through in all, in search of something better: about
 a second's work. Chosen: from 6,000 to 24,000 nothing changes in `benchmarks.solvers.sensitivity`."""
+_MOST_STEPS, _MOST_STEPS_PER_OP = 60_000, 30.0
+"""Where nothing is found, steps of all walks, whichever is more: some ten seconds' work on a thousand ops.
+Walks that go in circles take five steps an op, and all of them took minutes."""
 _ELSEWHERE_FACTOR = 1000.0
 """A placement on one device counts runs elsewhere as so many of the longest runs: a last resort. Chosen:
 from 100 to 10,000 nothing changes in `benchmarks.solvers.sensitivity`."""
@@ -101,6 +104,8 @@ class _Best:
     ----------
     ops_walked
         Over how many ops walks went, as a measure of work that is the same on every machine.
+    steps_walked
+        Steps of all walks, those included that came to nothing.
     settled
         Orders and placements under which nothing had to be evicted, so that weights do not matter.
     """
@@ -117,16 +122,26 @@ class _Best:
         self.schedule: Schedule | None = None
         self.value = np.inf
         self.ops_walked = 0
+        self.steps_walked = 0
         self.settled: set[tuple[int, int]] = set()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether walks that found nothing have taken enough steps."""
+        most = max(_MOST_STEPS, _MOST_STEPS_PER_OP * len(self.problem.graph.ops))
+        return self.steps_walked > most
 
     def try_placements(self, indexed: IndexedProblem, weights: Weights) -> None:
         """Walk with every placement and keep the best schedule."""
         for number, compute_value in enumerate(_placements(indexed)):
             if (id(indexed), number) in self.settled:
                 continue
+            if self.schedule is None and self.is_hopeless:
+                return
             walk = Walk(indexed, compute_value, weights)
             schedule = _schedule_of(walk)
             self.ops_walked += indexed.op_count
+            self.steps_walked += len(walk.state.steps)
             if schedule is not None and not walk.eviction.has_evicted:
                 self.settled.add((id(indexed), number))
             simulation = accepted(self.problem, schedule)
