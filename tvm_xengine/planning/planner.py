@@ -109,6 +109,7 @@ def plan_schedule(
     KeyboardInterrupt
         If one came before any schedule was found.
     """
+    problem = replace(problem, saves_energy=options.objective is Objective.ENERGY)
     question = _Question(
         problem,
         options,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 
 import numpy as np
 
 from tvm_xengine.runtime.storage import HostMemory
+
+_PLACE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
 
 
 class MappedMemory(HostMemory):
@@ -35,7 +38,15 @@ class MappedMemory(HostMemory):
 
     @classmethod
     def open(cls, place: str, size_bytes: int) -> MappedMemory:
-        """The memory of another process, by what it calls the :attr:`place`."""
+        """The memory of another process, by what it calls the :attr:`place`.
+
+        Raises
+        ------
+        ValueError
+            If it is no such place.
+        """
+        if not _PLACE.fullmatch(place):
+            raise ValueError(f"expected /proc/PROCESS/fd/FILE, got {place!r}")
         return cls(os.open(place, os.O_RDWR), size_bytes)
 
     @property

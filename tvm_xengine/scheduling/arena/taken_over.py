@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.scheduling.arena.plan import ArenaPlan
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, workspaces
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.schedule import Schedule
 
 _Place = tuple[str, slice]
 """A device, and the pieces of its arena; bytes used alike are one piece."""
@@ -25,10 +25,9 @@ class TakenOver:
         instances = arenas.residency.instances
         stays = [(each.device, arenas.offset_bytes[each.id], each.size_bytes) for each in instances]
         scratch = {
-            position: (step.device, arenas.workspace_offset_bytes[position], size_bytes)
-            for position, step in enumerate(schedule.steps)
-            if isinstance(step, Compute)
-            and (size_bytes := problem.costs[step.op][step.device].workspace_bytes)
+            position: (device, arenas.workspace_offset_bytes[position], size_bytes)
+            for device in problem.platform.index
+            for position, size_bytes in workspaces(problem, schedule, device)
         }
         ends: dict[str, set[int]] = {device.name: set() for device in problem.platform.devices}
         for device, offset_bytes, size_bytes in (*stays, *scratch.values()):

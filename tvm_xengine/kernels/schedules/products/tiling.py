@@ -202,12 +202,15 @@ class TiledProduct:
         """Whether sums go to the output in statements of their own, without a tile and loops between.
 
         Loops over a tile are short code, and vectors where there are any. Without vectors they take more
-        instructions than a product of little depth; where much is done to each sum, code counts.
+        instructions than a product of little depth; where much is done to each sum, code counts. What reads
+        a tensor for each sum, as an update does, may run in place, which is seen in a single statement only.
         """
-        heavy: list[ir.Call] = []
-        tvm_ffi.structural_walk(self.contraction.finish, (ir.Call, heavy.append))
+        more: list[ir.Expr] = []
+        finish = self.contraction.finish
+        for kind in (ir.Call, ir.TensorLoad):
+            tvm_ffi.structural_walk(finish, (kind, more.append))
         blocks = -(-self.columns // self.tiling.column_tile) % self.tiling.column_panels
-        return self.tiling.lanes == 1 and blocks == 0 and not heavy
+        return self.tiling.lanes == 1 and blocks == 0 and not more
 
     @cached_property
     def tile(self) -> ir.Var:
