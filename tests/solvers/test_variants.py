@@ -66,7 +66,9 @@ def variants(schedule: Schedule) -> list[str]:
 
 @pytest.mark.parametrize("solver", ["auto", "astar", "tight", "miqp", "local-search"])
 def test_a_repetition_takes_another_kernel_than_the_first_run(solver: str) -> None:
-    found = solve(PROBLEM, solver, limits=Limits(20.0))
+    found = solve(
+        PROBLEM, solver, limits=Limits(5.0)
+    )  # the local search proves nothing, and takes all
     assert found.schedule is not None
     assert variants(found.schedule) == ["", "lean"]
     assert found.value == pytest.approx(4 * 10.0 + 2.0 + 5.0)
