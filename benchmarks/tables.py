@@ -80,8 +80,7 @@ TABLES = (
         " batch, or those of an unequal pair, where one device needs `alone_mib` for the batch in one piece"
         " (where neither can train alone, in slices of it, too). In pairs of unequal speed the second one's"
         " kernels use no AVX. `loss_difference` is the largest one to PyTorch in one process in five steps,"
-        " as a ratio; DDP and the pipeline take batch statistics of their part of the batch only. Rows of"
-        " commit 447013d0 are of when ours sent messages over gloo, too.",
+        " as a ratio; DDP and the pipeline take batch statistics of their part of the batch only.",
         "python -m benchmarks.cluster.beside_torch",
         ("network", "side"),
     ),
