@@ -174,6 +174,14 @@ def with_kernels_that_fit(problem: Problem, schedule: Schedule) -> Schedule:
     return Schedule(tuple(steps))
 
 
+def without_variants(schedule: Schedule) -> Schedule:
+    """The schedule in which every run takes the usual kernel of its op."""
+    steps = (
+        replace(step, variant="") if isinstance(step, Compute) else step for step in schedule.steps
+    )
+    return Schedule(tuple(steps))
+
+
 def needed_at_end(
     problem: Problem, steps: Sequence[Step], survivors: Mapping[str, str] | None = None
 ) -> set[tuple[str, str]]:

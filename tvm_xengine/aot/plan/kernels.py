@@ -101,7 +101,7 @@ def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) ->
     kernels = {
         (name, device): prepared.prepare(step.mod[name], name=name) for name, device in step.kernels
     }
-    return replace(step, kernels=kernels)
+    return replace(step, kernels=kernels, variants={})
 
 
 def with_lean_kernels(step: LoweredStep, target: Target) -> LoweredStep:

@@ -40,7 +40,7 @@ from tvm_xengine.program.step_program import ArenaView, Operand, Outside, Outsid
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.schedule import Schedule, without_variants
 from tvm_xengine.scheduling.sizes import format_budgets, round_up
 from tvm_xengine.training.step import TrainingStep
 
@@ -224,9 +224,8 @@ def plan_as_planned(
     lowered = kernels_for_target(planned.lowered, machine.code, optimize)
     fixed = outside_views(lowered, machine.outside)
     problem = problem_of_plan(lowered, machine, fixed, planned.plan.problem)
-    plan = _plan_given(
-        problem, planned.plan.schedule, f"the plan, exported for {machine.target.name},"
-    )
+    schedule = without_variants(planned.plan.schedule)  # the machine has one kernel for each call
+    plan = _plan_given(problem, schedule, f"the plan, exported for {machine.target.name},")
     return _with_program(training, machine, lowered, plan, fixed)
 
 
