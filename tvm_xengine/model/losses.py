@@ -296,7 +296,7 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
         return
     shape = _shape_of_output(model)
     if isinstance(loss, CrossEntropy) and len(shape) > 1:
-        classes = shape[(1 if loss.axis is None else loss.axis) % len(shape)]
+        classes = shape[loss.class_axis(len(shape))]
         if classes == 1:
             raise UnsupportedModelError(
                 f"{model.name} returns {shape}: cross-entropy over one class is always 0; use mse or"

@@ -35,12 +35,9 @@ def metrics_of_loss(loss: Loss, evaluation: ForwardModel) -> dict[str, Callable[
     Empty for functions of the user's, which may read what trains elsewhere.
     """
     if isinstance(loss, CrossEntropy):
-        axis = 1 if loss.axis is None else loss.axis
         return {
             "loss": lambda scores, labels: _cross_entropy(scores, labels, loss),
-            "accuracy": lambda scores, labels: float(
-                np.mean(np.argmax(scores, axis) == _as_classes(scores, labels, axis))
-            ),
+            "accuracy": lambda scores, labels: _accuracy(scores, labels, loss),
         }
     if loss is MEAN_SQUARED_ERROR:
         return {"loss": lambda x, t: float(np.mean((x - t) ** 2))}
@@ -78,14 +75,14 @@ def _dice(scores: np.ndarray[Any, Any], labels: Any, smooth: float) -> float:
     return float(1 - np.mean(above / (shares.sum(0) + wanted.sum(0) + smooth)))
 
 
-def _as_classes(scores: np.ndarray[Any, Any], labels: Any, axis: int) -> Any:
-    shape = (*scores.shape[:axis], *scores.shape[axis + 1 :])
-    return np.reshape(labels, shape)
+def _accuracy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:
+    found = np.argmax(scores, loss.class_axis(scores.ndim))
+    return float(np.mean(found == np.reshape(labels, found.shape)))
 
 
 def _cross_entropy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:
     """Cross-entropy of the labels that count, with weights and without smoothing."""
-    axis = 1 if loss.axis is None else loss.axis
+    axis = loss.class_axis(scores.ndim)
     rows = np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis]).astype(np.float64)
     classes = np.ravel(labels)
     rows, classes = rows[classes != loss.ignore_index], classes[classes != loss.ignore_index]

@@ -102,7 +102,7 @@ class CrossEntropy:
             raise UnsupportedModelError(
                 f"cross-entropy expects logits of shape (batch, classes, ...), found {shape}"
             )
-        axis = self._axis(len(shape))
+        axis = self.class_axis(len(shape))
         if self.class_weights is not None and len(self.class_weights) != shape[axis]:
             raise UnsupportedModelError(
                 f"cross-entropy has {len(self.class_weights)} class weights, "
@@ -111,12 +111,12 @@ class CrossEntropy:
         return relax.TensorType(shape[:axis] + shape[axis + 1 :], "int64")
 
     def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
-        classes = static_shape(prediction)[self._axis(prediction.ndim)]
+        classes = static_shape(prediction)[self.class_axis(prediction.ndim)]
         return ValueRange(0, classes - 1, (self.ignore_index,))
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         options: dict[str, Option] = {
-            "axis": self._axis(len(shape_of(prediction))),
+            "axis": self.class_axis(len(shape_of(prediction))),
             "label_smoothing": self.label_smoothing,
             "ignore_index": self.ignore_index,
         }
@@ -141,7 +141,8 @@ class CrossEntropy:
 
         return EmittedLoss({"loss": loss, "correct": correct}, gradient, counted)
 
-    def _axis(self, rank: int) -> int:
+    def class_axis(self, rank: int) -> int:
+        """The axis of the classes in scores of so many axes, counted from 0."""
         return (1 if self.axis is None else self.axis) % rank
 
 

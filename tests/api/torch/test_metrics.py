@@ -77,3 +77,16 @@ def test_dice_judges_predictions_as_its_kernel() -> None:
     step = xe.build(lowered, xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5))
     found = xe.evaluate(step, [(images, labels)])
     assert found["loss"] == pytest.approx(float(np.asarray(step(images, labels))), rel=1e-5)
+
+
+def test_classes_in_the_last_axis_are_judged_there() -> None:
+    module = nn.Embedding(7, 5)
+    tokens, labels = torch.randint(0, 7, (4, 3)), torch.randint(0, 5, (4, 3))
+    loss = xe.named_loss("cross_entropy", axis=-1)
+    lowered = xe.lower(xe.training_step(module, tokens, loss=loss))
+    plan = xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5)
+    found = xe.evaluate(xe.build(lowered, plan), [(tokens, labels)])
+    scores = module(tokens).detach()
+    expected = functional.cross_entropy(scores.transpose(1, 2), labels)
+    assert found["loss"] == pytest.approx(float(expected), rel=1e-6)
+    assert found["accuracy"] == pytest.approx(float((scores.argmax(-1) == labels).float().mean()))
