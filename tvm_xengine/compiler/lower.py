@@ -100,6 +100,15 @@ class LoweredStep:
         """Values of the constants that lowering has made parameters of, by name."""
         return lifted_constants(self.mod[self.func_name])
 
+    def kernels_on(self, device: str) -> list[DeviceKernel]:
+        """The kernels of a device, variants included."""
+        return [
+            kernel
+            for key, usual in self.kernels.items()
+            if key[1] == device
+            for kernel in (usual, *self.variants.get(key, {}).values())
+        ]
+
     def kernel(self, op: str, device: str, variant: str = "") -> DeviceKernel:
         """The kernel of an op on a device, or that variant of it."""
         key = self.extraction.kernels[op], device

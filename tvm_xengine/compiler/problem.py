@@ -42,20 +42,7 @@ def op_costs(
     """
     platform = step.platform
     if isinstance(costs, Mapping):
-        by_device = {
-            name: source(
-                [
-                    *(k for (_, on), k in step.kernels.items() if on == name),
-                    *(
-                        k
-                        for (_, on), each in step.variants.items()
-                        if on == name
-                        for k in each.values()
-                    ),
-                ]
-            )
-            for name, source in costs.items()
-        }
+        by_device = {name: source(step.kernels_on(name)) for name, source in costs.items()}
     else:
         by_device = dict.fromkeys(platform.index, costs(list(step.distinct)))
     made: dict[str, dict[str, OpCost]] = {}

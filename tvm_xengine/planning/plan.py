@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from tvm_xengine.planning.answers import with_bound_of
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
-from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
+from tvm_xengine.scheduling.schedule import Free, Schedule, stream_of_step
 from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.solvers.result import Objective, SolveResult, Status
 
@@ -73,14 +72,9 @@ class Plan:
     @property
     def has_streams(self) -> bool:
         """Whether the steps of the schedule belong to several devices or links."""
-        streams: set[Stream] = set()
-        for step in self.schedule.steps:
-            match step:
-                case Compute(_, device):
-                    streams.add((device,))
-                case Transfer(_, src, dst):
-                    streams.add(self.problem.platform.copy_stream(src, dst))
-        return len(streams) > 1
+        platform = self.problem.platform
+        steps = [step for step in self.schedule.steps if not isinstance(step, Free)]
+        return len({stream_of_step(platform, step) for step in steps}) > 1
 
     @classmethod
     def of_schedule(

@@ -12,6 +12,9 @@ from pathlib import Path
 from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
+STREAM_TIMES = ("handover_us", "start_us")
+"""Times of streams that a platform may have."""
+
 Stream = tuple[str, ...]
 """What runs one call after the other: a device that computes, or the two devices of a link."""
 
@@ -210,7 +213,7 @@ class Platform:
         alignment = self.alignment_bytes
         if alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"alignment_bytes must be a power of two, got {alignment}")
-        for name in ("handover_us", "start_us"):
+        for name in STREAM_TIMES:
             time_us = getattr(self, name)
             if time_us is not None and not 0 <= time_us < math.inf:
                 raise ValueError(f"{name} must be finite and >= 0, got {time_us}")

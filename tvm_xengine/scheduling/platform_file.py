@@ -14,7 +14,7 @@ from tvm_xengine.checks.documents import reject_unknown_keys
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import read_text
-from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.platform import STREAM_TIMES, Device, Link, Platform
 from tvm_xengine.scheduling.sizes import parse_bytes
 
 BOARDS = Path(__file__).parent / "boards"
@@ -22,9 +22,6 @@ BOARDS = Path(__file__).parent / "boards"
 
 _HOST, _FILE = "host", "file"
 """Kinds of devices that only store."""
-
-_TIMES = ("handover_us", "start_us")
-"""Times of streams, which may be absent."""
 
 _NAME = re.compile(r"[^\s=,]+")
 """Names of devices stand in options of the command line."""
@@ -95,7 +92,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
     document = tomlkit.document()
     document["home"] = platform.home
     document["alignment_bytes"] = platform.alignment_bytes
-    for name in _TIMES:
+    for name in STREAM_TIMES:
         if (time_us := getattr(platform, name)) is not None:
             document[name] = time_us
     devices = tomlkit.aot()
@@ -136,7 +133,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
 
 def platform_from_document(document: Mapping[str, object]) -> Platform:
     """The platform that a document describes; ValueError and TypeError say what is wrong with it."""
-    known = {"device", "link", "home", "alignment_bytes", *_TIMES, "provenance"}
+    known = {"device", "link", "home", "alignment_bytes", *STREAM_TIMES, "provenance"}
     reject_unknown_keys("the file", document, known)
     links: list[Link] = []
     for position, table in enumerate(_tables(document, "link")):

@@ -21,14 +21,14 @@ from tvm_xengine.scheduling.constraints import (
     constraints_to_json,
 )
 from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Tensor
-from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.platform import STREAM_TIMES, Device, Link, Platform
 
 SCHEMA = 1
 """Version of the file, raised when a field is added or changes its meaning."""
 
 _KEYS = (
     *("schema", "tensors", "ops", "outputs", "devices", "links", "platform", "costs", "home"),
-    *("constraints", "handover_us", "start_us"),
+    *("constraints", *STREAM_TIMES),
 )
 
 _Row = TypeVar("_Row")
@@ -291,7 +291,7 @@ def problem_to_json(problem: Problem) -> str:
         },
         "home": dict(problem.home),
     }
-    for name in ("handover_us", "start_us"):
+    for name in STREAM_TIMES:
         if (time_us := getattr(problem.platform, name)) is not None:
             document[name] = time_us
     if problem.constraints:

@@ -13,6 +13,7 @@ from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.scheduling.graph import OpGraph
+from tvm_xengine.scheduling.platform import Platform, Stream
 from tvm_xengine.scheduling.problem import Problem
 
 SCHEMA = 1
@@ -180,6 +181,20 @@ def without_variants(schedule: Schedule) -> Schedule:
         replace(step, variant="") if isinstance(step, Compute) else step for step in schedule.steps
     )
     return Schedule(tuple(steps))
+
+
+def scratch_bytes(problem: Problem, step: Step) -> int:
+    """Workspace of the kernel that a step runs; 0 where it runs none."""
+    if not isinstance(step, Compute):
+        return 0
+    return problem.run_cost(step.op, step.device, step.variant).workspace_bytes
+
+
+def stream_of_step(platform: Platform, step: Compute | Transfer) -> Stream:
+    """The stream that a step belongs to: that of its device, or of the copies of its link."""
+    if isinstance(step, Compute):
+        return (step.device,)
+    return platform.copy_stream(step.src, step.dst)
 
 
 def needed_at_end(

@@ -15,7 +15,14 @@ from tvm_xengine.scheduling.arena.taken_over import TakenOver
 from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Residency, trace_residency
-from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
+from tvm_xengine.scheduling.schedule import (
+    Compute,
+    Free,
+    Schedule,
+    Transfer,
+    scratch_bytes,
+    stream_of_step,
+)
 
 
 @dataclass(frozen=True)
@@ -128,12 +135,8 @@ def live_bytes(
         for position in range(count):
             total += series[position]
             step = schedule.steps[position]
-            workspace = (
-                problem.run_cost(step.op, device, step.variant).workspace_bytes
-                if isinstance(step, Compute) and step.device == device
-                else 0
-            )
-            totals.append(total + workspace)
+            runs_here = isinstance(step, Compute) and step.device == device
+            totals.append(total + (scratch_bytes(problem, step) if runs_here else 0))
         live[device] = tuple(totals)
     return live
 
@@ -188,10 +191,8 @@ def _overlap(
                 insort(frees[device], (finished, residency.instances[instance].size_bytes))
                 intervals.append((finished, finished))
                 continue
-            case Compute(_, device):
-                stream: Stream = (device,)
-            case Transfer(_, src, dst):
-                stream, device = problem.platform.copy_stream(src, dst), dst
+            case Compute(_, device) | Transfer(_, _, device):
+                stream = stream_of_step(problem.platform, step)
         start = stream_free.get(stream, 0.0)
         for instance in access.reads.values():
             is_handed_over = written_by[instance] not in (None, stream)

@@ -20,7 +20,7 @@ from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
-from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.schedule import Schedule, scratch_bytes
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.solvers.diagnosis import diagnose_from_home
@@ -257,12 +257,7 @@ def _laid_out(problem: Problem, device: str, live_bytes: float) -> int | None:
 def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
     """Bytes that are live at the peak of a schedule on one device, by category."""
     residency = trace_residency(problem, schedule)
-    workspace = [
-        problem.run_cost(step.op, step.device, step.variant).workspace_bytes
-        if isinstance(step, Compute)
-        else 0
-        for step in schedule.steps
-    ]
+    workspace = [scratch_bytes(problem, step) for step in schedule.steps]
     live = list(workspace)
     for instance in residency.instances:
         for position in range(max(instance.start, 0), min(instance.end + 1, len(live))):

@@ -13,7 +13,7 @@ from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
 from tvm_xengine.scheduling.graph import OpGraph
-from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
+from tvm_xengine.scheduling.schedule import Compute, Free, Transfer, scratch_bytes
 
 
 def plan_document(
@@ -156,7 +156,7 @@ def _scratch(plan: Plan, function: PlannedFunction) -> list[dict[str, object]]:
                 "step": at,
                 "region": step.device,
                 "offset": _arena_start(function, step.device) + offset,
-                "bytes": plan.problem.run_cost(step.op, step.device, step.variant).workspace_bytes,
+                "bytes": scratch_bytes(plan.problem, step),
             }
         )
     return rows

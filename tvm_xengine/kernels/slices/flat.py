@@ -8,6 +8,8 @@ from itertools import accumulate
 
 from tvm import ir, s_tir, te, tirx
 
+from tvm_xengine.kernels.schedules.loops import ravel
+
 Shape = tuple[int, ...]
 _SPATIAL = 0
 """Of TVM's kinds of axes: each of its values writes an element of its own."""
@@ -88,10 +90,7 @@ def _at(flat: te.Tensor, shape: Shape, first: int) -> Callable[..., tirx.Expr]:
 
 
 def _position(i: Sequence[tirx.Var], shape: Shape, first: int) -> tirx.Expr:
-    position: tirx.Expr = _number(0)
-    for index, extent in zip(i, shape, strict=True):
-        position = position * extent + index
-    return position + first
+    return _number(first) + ravel(i, shape)
 
 
 def _copied(part: ir.Var, shape: Shape, flat: ir.Var, first: int) -> tirx.Stmt:

@@ -12,7 +12,7 @@ from tvm_xengine.explain.categories import CATEGORIES, GRADIENTS, WORKSPACE
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.svg import WIDTH
-from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer, describe
+from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer, describe, scratch_bytes
 from tvm_xengine.scheduling.simulate import step_us
 from tvm_xengine.scheduling.sizes import format_type
 
@@ -171,7 +171,7 @@ class Story:
         for k, step in enumerate(self.steps):
             if not isinstance(step, Compute):
                 continue
-            size = self.plan.problem.run_cost(step.op, step.device, step.variant).workspace_bytes
+            size = scratch_bytes(self.plan.problem, step)
             if size:
                 offset = self.plan.arenas.workspace_offset_bytes[self.positions[k]]
                 label = f"workspace of {step.op}"

@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.arena.timeline import Lives, Timeline
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Instance, Residency, trace_residency
-from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.schedule import Compute, Schedule, scratch_bytes
 from tvm_xengine.scheduling.sizes import round_up
 
 PACKING_EFFORT = 2_000_000
@@ -152,7 +152,7 @@ def workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[
         for position, step in enumerate(schedule.steps)
         if isinstance(step, Compute)
         and step.device == device
-        and (needed_bytes := problem.run_cost(step.op, device, step.variant).workspace_bytes) > 0
+        and (needed_bytes := scratch_bytes(problem, step)) > 0
     ]
 
 

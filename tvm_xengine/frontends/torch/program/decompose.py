@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -116,19 +116,11 @@ def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
             continue
         is_float = node.meta["val"].is_floating_point()
         if source.target is GRADIENTS_ENABLED and is_float:
-            with graph.inserting_after(node):
-                detached = graph.call_function(DETACH, (node,))
-            detached.meta = dict(node.meta)
-            node.replace_all_uses_with(
-                detached, delete_user_cb=lambda user, d=detached: user is not d
-            )
-            made.append((node, detached))
+            made.append((node, _followed_by(DETACH, node)))
     try:
         yield
     finally:
-        for node, detached in made:
-            detached.replace_all_uses_with(node)
-            graph.erase_node(detached)
+        _take_out(made)
 
 
 @contextmanager
@@ -139,15 +131,26 @@ def _detached_in_place(graph: fx.Graph) -> Iterator[None]:
         if node.target is not DETACH_IN_PLACE:
             continue
         node.target = DETACH
-        with graph.inserting_after(node):
-            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-        copy.meta = dict(node.meta)
-        node.replace_all_uses_with(copy, delete_user_cb=lambda user, c=copy: user is not c)
-        made.append((node, copy))
+        made.append((node, _followed_by(torch.ops.aten.clone.default, node)))
     try:
         yield
     finally:
-        for node, copy in made:
-            copy.replace_all_uses_with(node)
-            graph.erase_node(copy)
+        _take_out(made)
+        for node, _ in made:
             node.target = DETACH_IN_PLACE
+
+
+def _followed_by(op: torch._ops.OpOverload, node: fx.Node) -> fx.Node:
+    """A new node of `op` behind another one, which all that read that one read in its place."""
+    with node.graph.inserting_after(node):
+        made = node.graph.call_function(op, (node,))
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    return made
+
+
+def _take_out(made: Iterable[tuple[fx.Node, fx.Node]]) -> None:
+    """Undo `_followed_by`, of nodes with what follows them."""
+    for node, follower in made:
+        follower.replace_all_uses_with(node)
+        node.graph.erase_node(follower)
