@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from tvm_xengine.scheduling.platform import Link as Link
     from tvm_xengine.scheduling.platform import Platform as Platform
     from tvm_xengine.session.estimate import Estimate as Estimate
-    from tvm_xengine.session.evaluation import evaluate_state as evaluate_state
     from tvm_xengine.session.export import export_c as export_c
     from tvm_xengine.session.export import export_for_target as export_for_target
-    from tvm_xengine.session.fit import CheckpointOptions as CheckpointOptions
-    from tvm_xengine.session.fit import FitProgress as FitProgress
-    from tvm_xengine.session.fit import FitResult as FitResult
-    from tvm_xengine.session.fit import Workload as Workload
-    from tvm_xengine.session.fit import evaluate as evaluate
-    from tvm_xengine.session.fit import fit as fit
     from tvm_xengine.session.layers.gradient_scores import layer_scores as layer_scores
     from tvm_xengine.session.layers.train_budget import TrainBudget as TrainBudget
+    from tvm_xengine.session.loop.evaluate_state import evaluate_state as evaluate_state
+    from tvm_xengine.session.loop.fit import fit as fit
+    from tvm_xengine.session.loop.validation import evaluate as evaluate
+    from tvm_xengine.session.loop.workload import CheckpointOptions as CheckpointOptions
+    from tvm_xengine.session.loop.workload import FitProgress as FitProgress
+    from tvm_xengine.session.loop.workload import FitResult as FitResult
+    from tvm_xengine.session.loop.workload import Workload as Workload
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
     from tvm_xengine.session.plans.given_schedule import plan_of_schedule as plan_of_schedule
@@ -79,13 +79,13 @@ _PLACES = {
     "tvm_xengine.scheduling.platform": ("Device", "Link", "Platform"),
     "tvm_xengine.session.estimate": ("Estimate",),
     "tvm_xengine.session.export": ("export_c", "export_for_target"),
-    "tvm_xengine.session.fit": (
+    "tvm_xengine.session.loop.fit": ("fit",),
+    "tvm_xengine.session.loop.validation": ("evaluate",),
+    "tvm_xengine.session.loop.workload": (
         "CheckpointOptions",
         "FitProgress",
         "FitResult",
         "Workload",
-        "evaluate",
-        "fit",
     ),
     "tvm_xengine.model.int8": ("Int8",),
     "tvm_xengine.model.losses": ("named_loss",),
@@ -95,7 +95,7 @@ _PLACES = {
     "tvm_xengine.session.stages.lowered": ("Lowered",),
     "tvm_xengine.session.stages.plan": ("StepPlan",),
     "tvm_xengine.session.stages.problem": ("StepProblem",),
-    "tvm_xengine.session.evaluation": ("evaluate_state",),
+    "tvm_xengine.session.loop.evaluate_state": ("evaluate_state",),
     "tvm_xengine.session.plans.given_schedule": ("plan_of_schedule",),
     "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),
     "tvm_xengine.session.together.build": ("StepsTogether", "build_together"),

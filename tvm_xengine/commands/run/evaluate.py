@@ -10,7 +10,7 @@ from tvm_xengine.commands.run.steps import loaded, parsed_loss_of, platform_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.options import CompileOptions
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.session.evaluation import evaluate_state
+from tvm_xengine.session.loop.evaluate_state import evaluate_state
 from tvm_xengine.session.training_data import training_data
 from tvm_xengine.state.state_file import read_state
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.session.fit import FitProgress
+from tvm_xengine.session.loop.workload import FitProgress
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32

@@ -27,14 +27,9 @@ from tvm_xengine.runtime.comparison import median_but_first
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
-from tvm_xengine.session.fit import (
-    CheckpointOptions,
-    FitProgress,
-    FitResult,
-    check_validation,
-    evaluate,
-    fit,
-)
+from tvm_xengine.session.loop.fit import fit
+from tvm_xengine.session.loop.validation import check_validation, evaluate
+from tvm_xengine.session.loop.workload import CheckpointOptions, FitProgress, FitResult
 from tvm_xengine.session.plans.given_schedule import plan_of_schedule
 from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.step import Step

@@ -10,7 +10,8 @@ from typing import Any
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
-from tvm_xengine.session.fit import FitResult, Workload, taking_steps
+from tvm_xengine.session.loop.fit import taking_steps
+from tvm_xengine.session.loop.workload import FitResult, Workload
 
 
 @checked

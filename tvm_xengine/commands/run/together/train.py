@@ -19,7 +19,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.model.lr_schedules import ScheduleLike
 from tvm_xengine.planning.shared_budget import SharedMemory
 from tvm_xengine.report.shared_memory import print_shared_memory
-from tvm_xengine.session.fit import FitProgress, Workload
+from tvm_xengine.session.loop.workload import FitProgress, Workload
 from tvm_xengine.session.together.build import StepsTogether, build_together
 from tvm_xengine.session.together.fit import fit_together
 from tvm_xengine.session.together.plan import plan_together

@@ -17,7 +17,7 @@ from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
-from tvm_xengine.session.fit import leading, whole_batches
+from tvm_xengine.session.loop.batches import leading, whole_batches
 from tvm_xengine.session.prediction import result_names
 from tvm_xengine.training.forward.evaluation import evaluation_module
 

@@ -1,0 +1,1 @@
+"""Training over data: the loop, its validation, and the batches of both."""
