@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,15 @@ from tvm_xengine.cluster.launch import run_processes
 from tvm_xengine.errors import NoScheduleError
 
 
-def _seen_by_ranks(settings: Settings) -> list[Seen]:
-    folder = Path(settings.folder)
+def _seen_by_ranks(*trainings: Settings) -> list[list[Seen]]:
+    """For each training what each rank saw."""
+    folder = Path(trainings[0].folder)
     file = folder / "settings.json"
-    file.write_text(json.dumps(asdict(settings)))
-    ranks = 1 + max(settings.ranks)
+    file.write_text(json.dumps([asdict(settings) for settings in trainings]))
+    ranks = 1 + max(trainings[0].ranks)
     assert run_processes(["-m", "tests.cluster.trains", str(file)], ranks, timeout_s=60) is None
-    found = [folder / f"seen_{rank}.json" for rank in range(ranks)]
-    return [Seen(**json.loads(one.read_text())) for one in found]
+    found = [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in range(ranks)]
+    return [[Seen(**of_rank[k]) for of_rank in found] for k in range(len(trainings))]
 
 
 def _check(seen: list[Seen]) -> None:
@@ -35,10 +36,11 @@ def _check(seen: list[Seen]) -> None:
 
 
 def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
-    with_messages = _seen_by_ranks(Settings("mlp", str(tmp_path)))
+    settings = Settings("mlp", str(tmp_path), pin={"fc2*": "d1"}, solver="keep-all")
+    with_messages, through_memory = _seen_by_ranks(
+        settings, replace(settings, compares=False, through_memory=True)
+    )
     _check(with_messages)
-    settings = Settings("mlp", str(tmp_path), compares=False, through_memory=True)
-    through_memory = _seen_by_ranks(settings)
     for seen in through_memory:
         assert seen.transfers
         assert (seen.losses, seen.state) == (with_messages[0].losses, with_messages[0].state)
@@ -61,7 +63,8 @@ def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
 def test_networks_over_ranks(
     model: str, size: int | None, ranks: tuple[int, ...], tmp_path: Path
 ) -> None:
-    _check(_seen_by_ranks(Settings(model, str(tmp_path), ranks=ranks, batch=4, size=size)))
+    (seen,) = _seen_by_ranks(Settings(model, str(tmp_path), ranks=ranks, batch=4, size=size))
+    _check(seen)
 
 
 @pytest.mark.slow
@@ -84,7 +87,7 @@ def test_replicas_over_ranks_lose_as_one_process_does(
     settings = Settings(
         model, str(tmp_path), ranks=ranks, scattered=False, replicas=replicas, budgets=budgets
     )
-    seen = _seen_by_ranks(settings)
+    (seen,) = _seen_by_ranks(settings)
     _check(seen)
     assert all(seen[0].arena_bytes[device] <= most for device, most in budgets.items())
     np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-4)
@@ -96,7 +99,7 @@ def test_a_slower_rank_gets_fewer_samples(tmp_path: Path) -> None:
         *("lenet", str(tmp_path)), batch=64, scattered=False, replicas="auto",
         targets=("llvm -mcpu=native -num-cores=1", "llvm -mcpu=x86-64 -num-cores=1"),
     )  # fmt: skip
-    seen = _seen_by_ranks(settings)
+    (seen,) = _seen_by_ranks(settings)
     assert all(other == seen[0] for other in seen[1:])
     fast, slow = seen[0].samples
     assert fast > slow > 0
@@ -113,7 +116,7 @@ def test_an_unequal_pair_trains_what_neither_can_alone(tmp_path: Path) -> None:
     alone = settings.platform.only(["d0"])
     with pytest.raises(NoScheduleError):
         xe.compile("mlp", batch_size=16, optimizer="sgd", costs="roofline", platform=alone)
-    seen = _seen_by_ranks(settings)
+    (seen,) = _seen_by_ranks(settings)
     assert all(other == seen[0] for other in seen[1:])
     assert settings.budgets is not None
     assert all(seen[0].arena_bytes[name] <= most for name, most in settings.budgets.items())

@@ -1,6 +1,6 @@
 """One rank of a run that a test has started: trains a network, and writes what it saw.
 
-``python -m tests.cluster.trains SETTINGS.json``, with `Settings` as JSON.
+``python -m tests.cluster.trains SETTINGS.json``, with a list of `Settings` as JSON: one after the other.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Settings:
         In bytes, by device; others have plenty.
     scattered
         Whether ops are pinned to devices by turns, so that many tensors move.
+    pin
+        Devices of ops by pattern, which take their place.
+    solver
+        Of the plan.
     replicas
         Samples of each device, over how many the batch is divided, or "auto"; None leaves it whole.
     targets
@@ -54,6 +58,8 @@ class Settings:
     steps: int = 3
     budgets: dict[str, int] | None = None
     scattered: bool = True
+    pin: dict[str, str] | None = None
+    solver: str = "auto"
     optimizer: str = "adam"
     replicas: dict[str, int] | int | str | None = None
     targets: tuple[str, ...] = ("llvm -mcpu=native",)
@@ -99,8 +105,8 @@ def train(settings: Settings, cache: Path) -> Seen:
         settings.model, optimizer=settings.optimizer, batch_size=settings.batch, **options
     )
     platform = settings.platform
-    lowered = xe.lower(training, platform, cache=cache)
-    if settings.scattered:
+    lowered = xe.lower(training, platform, cache=cache, pin=settings.pin)
+    if settings.scattered and settings.pin is None:
         ops = [op.name for op in lowered.step.extraction.graph.ops]
         names = [device.name for device in platform.devices]
         pin = {op: names[(k // 5) % len(names)] for k, op in enumerate(ops)}
@@ -108,6 +114,7 @@ def train(settings: Settings, cache: Path) -> Seen:
     plan = xe.plan(
         xe.make_problem(lowered, "roofline"),
         time_limit_s=4.0,
+        solver=settings.solver,
         objective="makespan",
         replicas=settings.replicas,
     )
@@ -151,7 +158,7 @@ def drawn_batch(step: xe.Step, random: np.random.Generator) -> dict[str, np.ndar
 
 
 if __name__ == "__main__":
-    given = Settings(**json.loads(Path(sys.argv[1]).read_text()))
-    folder = Path(given.folder)
-    seen = train(given, folder / "cache" / "measurements.jsonl")
-    (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(asdict(seen)))
+    given = [Settings(**each) for each in json.loads(Path(sys.argv[1]).read_text())]
+    folder = Path(given[0].folder)
+    seen = [asdict(train(settings, folder / "cache" / "measurements.jsonl")) for settings in given]
+    (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(seen))

@@ -18,11 +18,12 @@ from tvm import tirx
 
 from tests.passes.small_step import small_problem, two_cpus
 from tests.program.laid_out import everything_on, laid_out, programs, small_step
+from tests.runtime.delays import delay_kernels, helper_call
 from tests.runtime.test_executable import kernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.program.make import make_step_program
-from tvm_xengine.program.step_program import KernelRun, StepProgram
+from tvm_xengine.program.step_program import StepProgram
 from tvm_xengine.program.streams import StreamCall, Streams, split_into_streams
 from tvm_xengine.runtime import executable as executable_module
 from tvm_xengine.runtime.events import Events, can_overlap
@@ -55,22 +56,14 @@ def compiled() -> tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime
 
 def _helpers() -> tvm.IRModule:
     """Kernels without arguments: one waits for each delay, and one fails."""
-    functions = {}
-    for delay_us in _DELAYS_US:
-        sleep = tirx.Evaluate(tirx.call_extern("int32", "usleep", tirx.const(delay_us, "int32")))
-        functions[f"sleep_{delay_us}"] = sleep
     fails = tirx.AssertStmt(
         tirx.call_extern("int32", "getppid") == tirx.const(0, "int32"),
         tvm.ir.StringImm("RuntimeError"),
         [tvm.ir.StringImm("this kernel fails")],
     )
-    functions["fails"] = fails
-    return tvm.IRModule(
-        {
-            name: tirx.PrimFunc([], body).with_attr("global_symbol", name)
-            for name, body in functions.items()
-        }
-    )
+    module = delay_kernels(_DELAYS_US)
+    module["fails"] = tirx.PrimFunc([], fails).with_attr("global_symbol", "fails")
+    return module
 
 
 Compiled = tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]]
@@ -104,8 +97,7 @@ def _states(run: StepExecutable, steps: int = 4) -> list[bytes]:
 
 
 def _helper(symbol: str) -> StreamCall:
-    run = KernelRun(-1, symbol, symbol, "", (), (), None, False, False, False)
-    return StreamCall(0, run, (), ())
+    return StreamCall(0, helper_call(symbol), (), ())
 
 
 @pytest.fixture

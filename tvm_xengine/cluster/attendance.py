@@ -15,6 +15,8 @@ _BEATS = 5
 """A process counts so often in the time limit: one beat may be late on a busy machine, four may not."""
 _LOOK_S = 0.005
 """How often a process looks whether the others have come, while it waits for them."""
+_CLOSE_S = 1.0
+"""What the thread may take to end: far more than a turn, and little where the store does not answer."""
 _BUSY_RATIO = 0.05
 """A process that uses less processor time than this waits: counting takes a thousandth of that."""
 
@@ -46,7 +48,15 @@ class Attendance:
         self._looked_s = now_s
         self._moved_s = dict.fromkeys(self._others, now_s)
         self._counts = dict.fromkeys(self._others, b"")
-        threading.Thread(target=self._count, daemon=True).start()
+        self._ends = False
+        self._thread = threading.Thread(target=self._count, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Count no more. A thread inside of torch while the interpreter ends would abort the process."""
+        self._ends = True
+        self._called.set()
+        self._thread.join(_CLOSE_S)
 
     def meet(self) -> None:
         """Collective: wait until all processes have come here, as long as it takes.
@@ -109,7 +119,7 @@ class Attendance:
         period_s = self._limit_s / _BEATS
         next_s = 0.0
         try:
-            while True:
+            while not self._ends:
                 if time.monotonic() >= next_s:
                     self._store.add(_beats_of(self._rank), 1)
                     self._look()

@@ -51,6 +51,15 @@ class Ranks:
     All of them run the same program and make the same calls in the same order. Methods that say
     "collective" must be called by all.
 
+    Parameters
+    ----------
+    group
+        A process group of torch with the backend gloo.
+    store
+        Of torch.distributed, for these processes alone.
+    timeout_s
+        How long a process may be silent.
+
     Attributes
     ----------
     rank
@@ -61,15 +70,10 @@ class Ranks:
         Whether this process writes files: the first one of each host does.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        import torch.distributed as dist
-
-        self.rank, self.size = int(dist.get_rank()), int(dist.get_world_size())
+    def __init__(self, group: Any, store: Any, timeout_s: float) -> None:
+        self.rank, self.size = int(group.rank()), int(group.size())
         self.writes_files = int(os.environ.get("LOCAL_RANK", self.rank)) == 0
-        self._dist = dist
-        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-        store = dist.distributed_c10d._get_default_store()
-        store = dist.PrefixStore(self._group.group_name, store)  # a program may join several times
+        self._group = group
         self._attendance = Attendance(store, self.rank, self.size, timeout_s)
 
     @classmethod
@@ -111,7 +115,16 @@ class Ranks:
             atexit.register(dist.destroy_process_group)
         _check_size(platform, dist.get_world_size())
         with naming_rank(None):
-            return cls(timeout_s)
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+            store = dist.distributed_c10d._get_default_store()
+            # A program may join several times.
+            ranks = cls(group, dist.PrefixStore(group.group_name, store), timeout_s)
+        atexit.register(ranks.close)
+        return ranks
+
+    def close(self) -> None:
+        """End what runs beside the program; the others take this process for lost after the time limit."""
+        self._attendance.close()
 
     @property
     def leads(self) -> bool:
@@ -121,25 +134,26 @@ class Ranks:
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Message:
         """Begin to send a tensor in memory of the processor."""
         with naming_rank(peer):
-            return Message(self._dist.isend(tensor, peer, group=self._group, tag=tag), peer)
+            return Message(self._group.send([tensor], peer, tag), peer)
 
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Message:
         """Begin to receive into a tensor in memory of the processor."""
         with naming_rank(peer):
-            return Message(self._dist.irecv(tensor, peer, group=self._group, tag=tag), peer)
+            return Message(self._group.recv([tensor], peer, tag), peer)
 
     def share(self, tensor: torch.Tensor, owner: int) -> None:
         """Collective: give every process the tensor of the owner."""
         with naming_rank(owner if owner != self.rank else None):
-            self._dist.broadcast(tensor, owner, group=self._group)
+            self._group.broadcast(tensor, owner).wait()
 
     def least(self, number: int) -> int:
         """Collective: the least number of all processes."""
         import torch
+        from torch.distributed import ReduceOp
 
         value = torch.tensor([number])
         with naming_rank(None):
-            self._dist.all_reduce(value, self._dist.ReduceOp.MIN, group=self._group)
+            self._group.allreduce(value, ReduceOp.MIN).wait()
         return int(value)
 
     def meet(self) -> None:

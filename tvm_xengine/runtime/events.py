@@ -51,12 +51,14 @@ class Events:
 
     Attributes
     ----------
+    count
+        Number of events.
     tensor
         The argument of the functions.
     """
 
     def __init__(self, count: int, shared: tvm.runtime.Tensor | None = None) -> None:
-        self._count, self._is_shared = count, shared is not None
+        self.count, self._is_shared = count, shared is not None
         self._system = ctypes.CDLL(None, use_errno=True)
         if shared is not None:
             self.tensor = shared
@@ -71,14 +73,14 @@ class Events:
 
     def reset(self) -> None:
         """Undo what has happened; nothing may wait for an event."""
-        for event in range(self._count):
+        for event in range(self.count):
             place = ctypes.c_void_p(self.address(event))
             if self._system.sem_init(place, int(self._is_shared), 0):
                 raise OSError(ctypes.get_errno(), "the system makes no semaphore")
 
     def release(self) -> None:
         """Let all that wait go on, after a failure."""
-        for event in range(self._count):
+        for event in range(self.count):
             self._system.sem_post(ctypes.c_void_p(self.address(event)))
 
     def address(self, event: int) -> int:

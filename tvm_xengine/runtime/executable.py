@@ -114,8 +114,7 @@ class StepExecutable(StepMemory):
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
         cuda = self._cuda((), 0)
         function = emit_vm_function(self.program, _STEP, None, self._files, marks, cuda)
-        linked = link({_STEP: function.function}, self._libraries, self._helpers(marks))
-        return self._callable(function, linked, _STEP, *_times(marks), keeps=cuda)
+        return self._compiled({_STEP: function}, marks=marks, keeps=cuda)[_STEP]
 
     def _cuda(self, links: Sequence[Stream], events: int) -> CudaStreams | None:
         if not self._gpus:
@@ -147,15 +146,7 @@ class StepExecutable(StepMemory):
         if gpu and cuda is not None:
             name = f"{_STEP}_{len(host)}"
             functions[name] = emit_cuda_streams(gpu, name, cuda, events, marks)
-        linked = link(
-            {name: function.function for name, function in functions.items()},
-            self._libraries,
-            {**event_functions(streams.events), **self._helpers(marks)},
-        )
-        run = [
-            self._callable(function, linked, name, events.tensor, *_times(marks), keeps=cuda)
-            for name, function in functions.items()
-        ]
+        run = [*self._compiled(functions, events, marks, cuda).values()]
         return run[0] if len(run) == 1 else StreamThreads(run, events, cores, self._settle).run
 
     def _settle(self) -> None:
@@ -172,18 +163,37 @@ class StepExecutable(StepMemory):
         of_cuda = cuda_functions() if self._gpus else {}
         return {**of_files, **of_cuda, **({} if marks is None else mark_function(marks))}
 
+    def _compiled(
+        self,
+        functions: Mapping[str, VmFunction],
+        events: Events | None = None,
+        marks: Marks | None = None,
+        keeps: object = None,
+    ) -> dict[str, Callable[[], object]]:
+        """Functions by name, linked with the kernels, each in a machine of its own with its arguments.
+
+        They hold what they `keep`, which they name by addresses only.
+        """
+        of_events = {} if events is None else event_functions(events.count)
+        linked = link(
+            {name: function.function for name, function in functions.items()},
+            self._libraries,
+            {**of_events, **self._helpers(marks)},
+        )
+        further = [*([] if events is None else [events.tensor]), *_times(marks)]
+        return {
+            name: self._callable(function, linked, name, further, keeps)
+            for name, function in functions.items()
+        }
+
     def _callable(
         self,
         function: VmFunction,
         linked: tvm.runtime.Module,
         name: str,
-        *further: object,
-        keeps: object = None,
+        further: Sequence[object],
+        keeps: object,
     ) -> Callable[[], object]:
-        """The function in a machine of its own, with its arguments and its own contexts.
-
-        It holds what it `keeps`, which it names by addresses only.
-        """
         machine = relax.VirtualMachine(linked, tvm.cpu())
         contexts = [KernelContext(self._library_calls[symbol]) for symbol in function.contexts]
         self._contexts += contexts

@@ -1,0 +1,31 @@
+"""Kernels that only take time, to put between the calls of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+
+from tvm_xengine.program.step_program import KernelRun
+
+
+def delay_kernels(delays_us: Sequence[int]) -> tvm.IRModule:
+    """A kernel without arguments for each delay."""
+    functions = {}
+    for delay_us in delays_us:
+        sleep = tirx.Evaluate(tirx.call_extern("int32", "usleep", tirx.const(delay_us, "int32")))
+        functions[f"sleep_{delay_us}"] = tirx.PrimFunc([], sleep)
+    return tvm.IRModule(
+        {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
+    )
+
+
+def helper_call(symbol: str) -> KernelRun:
+    """The call of a kernel without arguments."""
+    return KernelRun(-1, symbol, symbol, "", (), (), None, False, False, False)
+
+
+def delay(delay_us: int) -> KernelRun:
+    """The call that takes so long."""
+    return helper_call(f"sleep_{delay_us}")

@@ -1,0 +1,121 @@
+"""Tensors as messages between ranks, which may be on several hosts; devices of one rank run in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tvm_xengine.cluster.ranks import Message, Ranks
+from tvm_xengine.cluster.transport import Compile
+from tvm_xengine.program.rank_actions import (
+    Action,
+    Finish,
+    LocalCalls,
+    Receive,
+    Send,
+    actions_of_rank,
+)
+from tvm_xengine.program.step_program import ArenaView, StepProgram
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.storage import Arena, allocate_arenas
+from tvm_xengine.runtime.vm_function import emit_calls
+from tvm_xengine.scheduling.platform import Platform
+
+if TYPE_CHECKING:
+    import torch
+
+
+class MessageTransport:
+    """Sends and receives at planned addresses, between the calls of this process.
+
+    A tensor is sent as it is when the message begins: whoever makes it has run before, so no rank can be
+    too early, and nobody has to wait for all.
+    """
+
+    def __init__(self, program: StepProgram, platform: Platform, ranks: Ranks) -> None:
+        self._ranks, self._platform = ranks, platform
+        self._rank_of = {device.name: device.rank for device in platform.devices}
+        self._actions = actions_of_rank(program, self._rank_of, ranks.rank)
+        self.arenas: Mapping[str, Arena] = {}
+
+    def allocate(self, arena_bytes: Mapping[str, int], guard_bytes: int) -> Mapping[str, Arena]:
+        """As of a `Transport`."""
+        self.arenas = allocate_arenas(self._platform, arena_bytes, guard_bytes=guard_bytes)
+        return self.arenas
+
+    def step(self, compiled: Compile) -> Callable[[], object]:
+        """As of a `Transport`."""
+        files = {name: arena for name, arena in self.arenas.items() if arena.file is not None}
+        parts = {
+            f"part_{k}": emit_calls(action.calls, f"part_{k}", files)
+            for k, action in enumerate(self._actions)
+            if isinstance(action, LocalCalls)
+        }
+        run = compiled(parts)
+        begun: dict[int, Message] = {}
+        todo = [
+            run[f"part_{k}"] if isinstance(action, LocalCalls) else self._message(action, begun)
+            for k, action in enumerate(self._actions)
+        ]
+
+        def step() -> None:
+            for act in todo:
+                act()
+
+        return step
+
+    def read(
+        self, places: Mapping[str, ArenaView], own: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """As of a `Transport`."""
+        return sent_to_all(self._ranks, self._rank_of, places, own)
+
+    def _message(self, action: Action, begun: dict[int, Message]) -> Callable[[], object]:
+        match action:
+            case Send(copy, peer):
+                begin = partial(self._ranks.send, self._bytes_of(copy.src), peer, copy.step)
+                return partial(_begin, begin, copy.step, begun)
+            case Receive(copy, peer):
+                begin = partial(self._ranks.receive, self._bytes_of(copy.dst), peer, copy.step)
+                return partial(_begin, begin, copy.step, begun)
+            case Finish(step):
+                return partial(_finish, step, begun)
+        raise TypeError(action)
+
+    def _bytes_of(self, view: ArenaView) -> torch.Tensor:
+        """The bytes of a tensor in an arena of this process, as torch takes them."""
+        import torch
+
+        flat = replace(view, shape=(view.size_bytes,), dtype="uint8")
+        return torch.from_dlpack(self.arenas[view.device].view(flat))
+
+
+def sent_to_all(
+    ranks: Ranks,
+    rank_of: Mapping[str, int],
+    places: Mapping[str, ArenaView],
+    own: Mapping[str, Array],
+) -> Mapping[str, Array]:
+    """Collective: tensors that lie anywhere, of which `own` are those of this process."""
+    import torch
+
+    found = {}
+    for name, view in sorted(places.items()):
+        content = (
+            np.array(own[name], order="C") if name in own else np.empty(view.shape, view.dtype)
+        )
+        ranks.share(torch.from_numpy(content.reshape(-1).view("uint8")), rank_of[view.device])
+        found[name] = content
+    return found
+
+
+def _begin(begin: Callable[[], Message], step: int, begun: dict[int, Message]) -> None:
+    begun[step] = begin()
+
+
+def _finish(step: int, begun: dict[int, Message]) -> None:
+    begun.pop(step).finish()
