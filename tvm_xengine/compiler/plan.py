@@ -19,6 +19,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.answers import with_best_bound
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.messages import time_limit_message
@@ -36,6 +37,9 @@ for a plan after them, since that may be made once more with what it asks to be 
 _SHARE_WITHOUT_SCHEDULE = 0.5
 """Share of the time limit after which kernels with which no schedule was found are given up for leaner
 ones, which then get as much time."""
+_POOR_SHARE = 0.25
+"""Share of the time limit for the whole batch while its plans waste time (``_WASTE_RATIO``). Then other
+forms get as long, and where none of them is better, the whole batch gets the rest."""
 _LEAST_LEAN_S = 2.0
 """Leaner kernels get so long at least, half of it for a first plan: greedy schedules come within a second."""
 
@@ -102,6 +106,8 @@ def plan_costed(
     check_energy(costed.problem.platform, options.objective)
     fitting, limits = with_kernels_that_fit(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
+    if _may_take_other_form(options):
+        limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=1 + _WASTE_RATIO)
     clock = Clock.shared(limits.time_limit_s)
     options = replace(options, over_at_s=clock.over_at_s)
     try:
@@ -119,21 +125,49 @@ def plan_costed(
         planned = _best_planned(found, limit_s, options, stores, reporter)
         planned = _with_solve_s(planned, failed_s + planned.plan.result.solve_s)
         return _saying_what_changed(planned, "the budgets have no room for the whole batch")
-    plan, objective = planned.plan, options.objective
-    floor = least_value(plan.problem, objective)
+    floor = least_value(planned.plan.problem, options.objective)
     if fitting is not costed:
-        floor = min(floor, least_value(costed.problem, objective))
-    if plan.result.stopped_by is not StopReason.INTERRUPTED:
-        value = objective.of(plan.simulation)
-        # As long as that plan took, so that a user does not wait for what may come to nothing.
-        as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
-        try:
-            other = better_form(fitting, value, floor, as_long, stores, reporter)
-            planned = planned if other is None else _chosen(other, [planned, other])
-        except KeyboardInterrupt:
-            result = replace(plan.result, stopped_by=StopReason.INTERRUPTED)
-            planned = replace(planned, plan=replace(plan, result=result))
+        floor = min(floor, least_value(costed.problem, options.objective))
+    try:
+        planned = _compared(planned, fitting, floor, clock, options, stores, reporter)
+    except KeyboardInterrupt:
+        result = replace(planned.plan.result, stopped_by=StopReason.INTERRUPTED)
+        planned = replace(planned, plan=replace(planned.plan, result=result))
     return _saying_what_changed(planned, "a step of the whole batch takes longer in these budgets")
+
+
+def _compared(
+    planned: PlannedStep,
+    fitting: CostedStep,
+    floor: float,
+    clock: Clock,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedStep:
+    """The plan, or a better one in another form; without one the search of a poor plan goes on."""
+    plan, value = planned.plan, options.objective.of(planned.plan.simulation)
+    if plan.result.stopped_by is StopReason.INTERRUPTED:
+        return planned
+    # As long as that plan took, so that a user does not wait for what may come to nothing.
+    left_s = clock.left_s
+    as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, left_s)))
+    began_s = time.perf_counter()
+    other = better_form(fitting, value, floor, as_long, stores, reporter)
+    if other is not None:
+        return _chosen(other, [planned, other])
+    left_s -= min(time.perf_counter() - began_s, as_long.limits.time_limit_s)
+    is_open = plan.result.stopped_by is StopReason.LIMIT and value > (1 + _WASTE_RATIO) * floor
+    if not (is_open and _may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
+        return planned
+    more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)
+    result = replace(with_best_bound(more.plan.result, plan.result), solver=plan.result.solver)
+    return _chosen(replace(more, plan=replace(more.plan, result=result)), [planned, more])
+
+
+def _may_take_other_form(options: PlanOptions) -> bool:
+    """Whether plans in other forms are compared: not where a solver finds its own schedules."""
+    return options.solver == "auto" and options.objective is not Objective.MAKESPAN
 
 
 def better_form(
@@ -163,7 +197,7 @@ def better_form(
     """
     objective, below = options.objective, (1 - _LEAST_GAIN_RATIO) * value
     is_good = value <= (1 + _WASTE_RATIO) * floor
-    if is_good or objective is Objective.MAKESPAN or options.solver != "auto":
+    if is_good or not _may_take_other_form(options):
         return None
     found = [
         form

@@ -85,19 +85,27 @@ class Limits:
         Stop as soon as (value - bound) / value is at most this.
     give_up_share
         ``auto`` stops after this share of the time limit if it has no schedule by then.
+    poor_share, good_ratio
+        It stops after this share, too, if it has none by then whose value is at most so many times the
+        bound that is known before the search.
     """
 
     time_limit_s: float = 60.0
     gap_ratio: float = 0.0
     give_up_share: float = 1.0
+    poor_share: float = 1.0
+    good_ratio: float = math.inf
 
     def __post_init__(self) -> None:
         if not (0 < self.time_limit_s < math.inf):
             raise ValueError(f"time_limit_s must be > 0 and finite, got {self.time_limit_s}")
         if not (0 <= self.gap_ratio < 1):
             raise ValueError(f"gap_ratio must be in [0, 1), got {self.gap_ratio}")
-        if not (0 < self.give_up_share <= 1):
-            raise ValueError(f"give_up_share must be in (0, 1], got {self.give_up_share}")
+        for name in ("give_up_share", "poor_share"):
+            if not (0 < getattr(self, name) <= 1):
+                raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")
+        if not self.good_ratio >= 1:
+            raise ValueError(f"good_ratio must be at least 1, got {self.good_ratio}")
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,19 @@ def test_slices_are_taken_where_the_whole_batch_fits_and_takes_longer(
     assert "the whole batch takes longer" in found.summary.message
 
 
+def test_a_wasteful_plan_of_the_whole_batch_does_not_use_up_the_time_of_its_slices() -> None:
+    """The whole batch runs most layers two or three times, and no proof ends its search before the limit."""
+    layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.Tanh())]
+    training = xe.training_step(
+        nn.Sequential(*layers, nn.Linear(64, 10)), torch.rand(256, 64), optimizer=xe.SGD(0.01)
+    )
+    chain = xe.make_problem(xe.lower(training, xe.processor()), costs="roofline")
+    found = xe.plan(chain.with_budget_ratio(0.5), time_limit_s=8.0)
+    assert found.planned.lowered.slices > 1
+    assert found.plan.result.gap is not None
+    assert found.plan.result.gap < 0.02
+
+
 def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(
     lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,13 +14,14 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
 LESS_RATIO = 0.9
 """Where only memory counts, slices that save less than a tenth are no reason to look at more of them."""
+_MORE_RATIO = 0.02
+"""A plan that takes so much longer than with room for everything may be better in more slices."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ def best_forms(
 ) -> list[Form]:
     """The best forms of the whole batch and in slices, best first.
 
-    Forms are compared by plans of any cost. No more slices are looked at than those in which only the
-    fastest kernels run, since each slice more costs time. Where no form has a plan, it is the one whose
-    largest op needs the smallest share of a budget.
+    Forms are compared by plans of any cost. No more slices are looked at than those whose plan takes
+    hardly longer than with room for everything, since each slice more costs time. Where no form has a
+    plan, it is the one whose largest op needs the smallest share of a budget.
 
     Parameters
     ----------
@@ -90,8 +91,8 @@ def best_forms(
                 found.append(Form(form, plan))
         if is_whole:
             continue
-        is_fast = bool(found) and found[-1].costed is form and not _takes_variants(found[-1])
-        if is_fast or not is_worthwhile:
+        is_tried = bool(found) and found[-1].costed is form
+        if not is_worthwhile or (is_tried and _is_as_fast_as_can_be(found[-1], objective)):
             break
     if not found:
         return [min(without, key=lambda pair: pair[0])[1]] if without else []
@@ -114,10 +115,11 @@ def largest_share(problem: Problem) -> float:
     return max((size / budgets[device] for device, size in least_bytes.items()), default=0.0)
 
 
-def _takes_variants(form: Form) -> bool:
-    """Whether a run of the form's plan takes another kernel than the fastest."""
-    assert form.plan is not None
-    return any(isinstance(step, Compute) and step.variant for step in form.plan.schedule.steps)
+def _is_as_fast_as_can_be(form: Form, objective: Objective) -> bool:
+    """Whether a form's plan takes hardly longer than with room for everything."""
+    return _value(form, objective) <= (1 + _MORE_RATIO) * least_value(
+        form.costed.problem, objective
+    )
 
 
 def _value(form: Form, objective: Objective) -> float:

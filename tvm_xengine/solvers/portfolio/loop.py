@@ -47,6 +47,7 @@ class _Loop:
 
     def __init__(self, best: Incumbent, floor: float, options: PortfolioOptions) -> None:
         self.best, self.request, self.options = best, best.request, options
+        self.floor = floor
         self.proofs = Proofs(floor, self.request.limits.gap_ratio)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.board = Board(best.best)
@@ -109,11 +110,14 @@ class _Loop:
     def _is_over(self) -> bool:
         if self.request.is_over or not self.working:
             return True
-        if self.best.value is None:
-            limits = self.request.limits
-            is_late = self.request.elapsed_s >= limits.give_up_share * limits.time_limit_s
-            return is_late or self.proofs.general.is_infeasible
-        return self.proofs.is_closed(self.best.value, self.proof)
+        value, limits = self.best.value, self.request.limits
+        elapsed_ratio = self.request.elapsed_s / limits.time_limit_s
+        if value is None:
+            return elapsed_ratio >= limits.give_up_share or self.proofs.general.is_infeasible
+        is_poor = value > limits.good_ratio * self.floor
+        if is_poor and elapsed_ratio >= limits.poor_share:
+            return True
+        return self.proofs.is_closed(value, self.proof)
 
     def _handle(self, event: Event) -> None:
         match event:
