@@ -9,6 +9,7 @@ import atexit
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +18,9 @@ from tvm_xengine.cluster import launch
 from tvm_xengine.commands.process import run_process
 from tvm_xengine.files import temporary
 from tvm_xengine.processes.end_with_parent import end_with_parent
+
+TEMPORARY = "temporary"
+"""Folder of temporary files of a run, beside the file with its errors."""
 
 
 class Fork:
@@ -47,9 +51,12 @@ class Fork:
 
 
 def started(arguments: Sequence[str], errors: Path) -> Fork:
-    """``tvm-xengine`` with these arguments, whose ranks are forks of it."""
+    """``tvm-xengine`` with these arguments, whose ranks are forks of it, in a session of their own."""
 
     def work() -> int:
+        os.setsid()
+        os.environ["TMPDIR"] = str(errors.parent / TEMPORARY)
+        tempfile.tempdir = None
         launch._start = _start_rank  # type: ignore[assignment]
         sys.argv[1:] = arguments
         return run_process()

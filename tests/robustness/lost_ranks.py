@@ -1,4 +1,4 @@
-"""Runs over two ranks of which one is killed, or stopped for good, at a random moment.
+"""Runs over two ranks of which one is killed, told to end, or stopped for good, at a random moment.
 
 ``python -m tests.robustness.lost_ranks VERDICTS FIRST END STEP`` judges those of a range of numbers.
 """
@@ -11,27 +11,38 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tests.cluster.forked import started
-from tests.cluster.launched import DIVIDED, PLACED, Launched, Start
+from tests.cluster.forked import TEMPORARY, started
+from tests.cluster.launched import AUTOMATIC, DIVIDED, PLACED, UNEQUAL, Launched, Start
 from tests.commands.faults.forked import import_everything
+from tests.commands.faults.interruption import left_after
 from tests.processor_time import processor_s
 from tests.robustness.verdicts import LossVerdict, Verdicts
 
-DIVISIONS: Mapping[str, tuple[str, ...]] = {"layers": PLACED, "batch": DIVIDED}
+DIVISIONS: Mapping[str, tuple[str, ...]] = {
+    "layers": PLACED,
+    "batch": DIVIDED,
+    "batch, unequal": UNEQUAL,
+    "batch, auto": AUTOMATIC,
+}
 """What is divided over the ranks, and the options that say so."""
 ROUNDING = {"rtol": 1e-3, "atol": 1e-4}
 """Other shares of a batch round sums otherwise, over hundreds of steps."""
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 _SAME = {"rtol": 0.0, "atol": 0.0}
 _HANG_S = 150.0
 """Who has not ended so long after the signal hangs. The other one may wait for 60 s for a process that has
 not joined yet, on a busy machine."""
+_CHILDREN_S = 10.0
+"""What only cleans up after others may end so much later."""
+_SHARED = Path("/dev/shm")
 
 
 class LostRanks:
@@ -50,12 +61,13 @@ class LostRanks:
     def judged(self, number: int) -> LossVerdict:
         """Disturb a run, and resume it."""
         chance = random.Random(number)
-        division, rank = chance.choice(list(DIVISIONS)), chance.randrange(2)
-        sent = chance.choice([signal.SIGKILL, signal.SIGSTOP])
-        resumed_on, is_training = chance.choice(["both", "left"]), chance.random() < 0.5
+        division, sent = list(product(DIVISIONS, SIGNALS))[number % (len(DIVISIONS) * len(SIGNALS))]
+        rank, resumed_on = chance.randrange(2), chance.choice(["both", "left"])
+        is_training = chance.random() < 0.5
         whole, starting_s, training_s = self._undisturbed(division)
         moment_s = chance.uniform(0, training_s if is_training else starting_s)
 
+        shared = set(_SHARED.iterdir())
         run = self._launched(str(number), division, restarts=int(resumed_on == "left"))
         ranks = run.ranks()
         if is_training:
@@ -78,12 +90,14 @@ class LostRanks:
         if is_lost and not hangs:
             faults += _unnamed(rank, run.said)
             if resumed_on == "both":
+                faults += _left_by(run)
                 run = self._launched(str(number), division, resume=run.checkpoint.exists())
             bounds = _SAME if resumed_on == "both" or division == "layers" else ROUNDING
             if run.end():
                 faults.append(f"it does not go on: {run.said[-2000:]}")
             elif not np.allclose(run.losses, whole[len(whole) - len(run.losses) :], **bounds):
                 faults.append("other losses")
+        faults += [*_left_by(run), *_left_in_memory(shared)]
         shutil.rmtree(self._folder / str(number))
         return LossVerdict(
             *(number, division, rank, sent.name, round(moment_s, 3), had_checkpoint),
@@ -94,10 +108,12 @@ class LostRanks:
         self, name: str, division: str, *, restarts: int = 0, resume: bool = False
     ) -> Launched:
         folder = self._folder / name
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TEMPORARY).mkdir(parents=True, exist_ok=True)
         more = ("--resume", str(folder / "run.ckpt")) if resume else ()
         options = (*DIVISIONS[division], *more)
-        return Launched(folder, self._folder, options, restarts=restarts, start=self._start)
+        return Launched(
+            folder, self._folder, options, restarts=restarts, start=self._start, through_memory=True
+        )
 
     def _run_undisturbed(self, division: str) -> tuple[list[float], float, float]:
         """Losses, and the processor time until the first checkpoint and from there on."""
@@ -117,6 +133,27 @@ def _send(process: int, sent: signal.Signals) -> None:
         os.kill(process, sent)
     except ProcessLookupError:
         return  # it has just ended
+
+
+def _left_by(run: Launched) -> list[str]:
+    """Processes and temporary files of a run that has ended."""
+    processes = left_after(run.process.pid, time.monotonic() + _CHILDREN_S)
+    files = (run.report.parent / TEMPORARY).iterdir()
+    return [f"left {each}" for each in (*processes, *(path.name for path in files))]
+
+
+def _left_in_memory(earlier: Collection[Path]) -> list[str]:
+    """Memory with a name that has come since, and that no process uses."""
+    used = "".join(_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
+    new = [path for path in _SHARED.iterdir() if path not in earlier]
+    return [f"left {path}" for path in new if str(path) not in used and path.exists()]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:  # the process has ended
+        return ""
 
 
 def _unnamed(rank: int, said: str) -> list[str]:

@@ -83,13 +83,14 @@ def _written(
         "",
         "## Lost ranks",
         "",
-        "A run over two ranks, of which a random one is killed (SIGKILL) or stopped for good (SIGSTOP) at a"
-        " random moment: half of the moments before the first checkpoint, half after it. *Failed*: the other"
-        " rank hangs, the message does not name the lost one, the run does not go on (from its checkpoint,"
-        " on both ranks or on the one that is left), or its losses are not those of the undisturbed"
-        " run: bit for bit, or within rounding where the shares of the batch are others. Seconds count from"
-        " the signal until the other rank has ended, with `--rank-timeout 20`; who has not joined yet is"
-        " waited for up to 60 s.",
+        "A run over two ranks of one host, of which a random one is killed (SIGKILL), told to end"
+        " (SIGTERM) or stopped for good (SIGSTOP) at a random moment: half of the moments before the"
+        " first checkpoint, half after it. *Failed*: the other rank hangs, the message does not name the"
+        " lost one, a process, a temporary file or shared memory is left, the run does not go on (from"
+        " its checkpoint, on both ranks or on the one that is left), or its losses are not those of the"
+        " undisturbed run: bit for bit, or within rounding where the shares of the batch are others."
+        " Seconds count from the signal until the other rank has ended, with `--rank-timeout 20`; who"
+        " has not joined yet is waited for up to 60 s.",
         "",
         "| divided, signal | moments | ended before | with a checkpoint | resumed on both | on one |"
         " failed | median s | longest s |",

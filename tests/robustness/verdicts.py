@@ -55,7 +55,7 @@ class SignalVerdict:
 
 @dataclass(frozen=True)
 class LossVerdict:
-    """What became of a run over two ranks of which one was killed, or stopped for good.
+    """What became of a run over two ranks of which one was ended by a signal, or stopped for good.
 
     Attributes
     ----------

@@ -24,6 +24,8 @@ to end when they are told to; of the three seconds of a command that is interrup
 
 LOST = 75
 """Exit code of a process that has lost another one (``EX_TEMPFAIL`` of sysexits.h)."""
+_BEHIND_A_SIGNAL = 128
+"""A process that ends in order because of a signal has this and its number as exit code."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Failure:
     rank
         The process that failed first.
     code
-        Its exit code, negative for a signal.
+        Its exit code; for one that a signal has ended, whatever it did first, its negative number.
     message
         What it wrote to standard error; empty for the first process, whose words have been shown.
     lost
@@ -81,7 +83,7 @@ def run_processes(
             if not _wait(processes):
                 return None
             _wait_for_all(processes)
-            codes = [process.poll() for process in processes]
+            codes = [_code(process) for process in processes]
             ended = {rank: code for rank, code in enumerate(codes) if code}
             # One that was ended by a signal is the cause; the others have only lost it.
             rank = min(ended, key=lambda rank: (ended[rank] > 0, ended[rank] == LOST, rank))
@@ -122,6 +124,12 @@ def _wait_for_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         if time.perf_counter() > until_s:
             return
         time.sleep(_POLL_S)
+
+
+def _code(process: subprocess.Popen[bytes]) -> int | None:
+    code = process.poll()
+    told = {_BEHIND_A_SIGNAL + number: -number for number in (signal.SIGINT, signal.SIGTERM)}
+    return code if code is None else told.get(code, code)
 
 
 def _lost(codes: Sequence[int | None]) -> tuple[int, ...]:
