@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,9 +16,15 @@ from tvm.target import Target
 from tvm_xengine.cost_models.corpus.variants import Variant
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
+from tvm_xengine.cost_models.measure.boards import measure_on_boards
 from tvm_xengine.cost_models.measure.caches import COLD, HOT
+from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.measure import measure_kernels
-from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
+from tvm_xengine.cost_models.measure.this_machine import (
+    device_fingerprint,
+    machine_of,
+    remote_machine,
+)
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidPlatformError, XEngineError
@@ -54,6 +61,9 @@ class CollectOptions:
         for goes without it.
     most_flops
         Kernels that do more are left out: they take long and teach little more.
+    boards
+        Addresses of boards that measure, as `RpcTimer` takes them, all at once; none measure here. They
+        have the targets in turn.
     """
 
     targets: tuple[str, ...]
@@ -61,6 +71,7 @@ class CollectOptions:
     sources: tuple[str, ...] = ("tir",)
     effort: Effort = field(default_factory=Effort)
     most_flops: float = 1e8
+    boards: tuple[str, ...] = ()
 
 
 def collect(
@@ -84,6 +95,7 @@ def collect(
     measured = len(folder.measured())
     sources = KernelSources(folder.folder)
     devices = _devices(options)
+    places = _places(options)
     for variant in variants:
         if measured >= options.kernels:
             break
@@ -92,29 +104,54 @@ def collect(
         except _NOT_BUILT as error:
             _logger.warning("%s is left out: %s", variant, str(error).partition("\n")[0])
             continue
-        wanted: list[DeviceKernel] = []
+        wanted: dict[str, list[DeviceKernel]] = {}
         missing = options.kernels - measured
         for kernel in kernels:
-            device = device_fingerprint(kernel.target)
-            is_known = all(
-                folder.measurements.find(kernel.key, device, caches) for caches in (COLD, HOT)
-            )
-            if not is_known and len(wanted) >= missing:
-                continue
-            sources.add(kernel, device)
-            families = (variant.family,)
-            record = add_kernel(folder, kernel, device, families, network=variant.text)
-            if not is_known and record.flops <= options.most_flops:
-                wanted.append(kernel)
-        with TemporaryDirectory() as scratch:
-            timer = IsolatedTimer(passing_libraries(Path(scratch)))
-            for caches in (COLD, HOT):
-                effort = replace(options.effort, caches=caches)
-                measure_kernels(wanted, folder.measurements, effort=effort, timer=timer)
+            for address, machine in places[str(kernel.target)].items():
+                device = device_fingerprint(kernel.target, machine)
+                is_known = all(
+                    folder.measurements.find(kernel.key, device, caches) for caches in (COLD, HOT)
+                )
+                if not is_known and sum(map(len, wanted.values())) >= missing:
+                    continue
+                sources.add(kernel, device)
+                families = (variant.family,)
+                record = add_kernel(folder, kernel, device, families, machine, variant.text)
+                if not is_known and record.flops <= options.most_flops:
+                    wanted.setdefault(address, []).append(kernel)
+        for caches in (COLD, HOT):
+            _measure(wanted, folder, replace(options.effort, caches=caches))
         measured = len(folder.measured())
         if on_progress is not None:
             on_progress(measured, options.kernels, str(variant))
     return measured
+
+
+_HERE = ""
+"""Stands for this machine among the addresses of boards."""
+
+
+def _places(options: CollectOptions) -> dict[str, dict[str, Machine]]:
+    """For each target the machines that measure its kernels, by address."""
+    targets = [resolve_target(description) for description in options.targets]
+    if not options.boards:
+        return {str(target): {_HERE: machine_of(target)} for target in targets}
+    places: dict[str, dict[str, Machine]] = {str(target): {} for target in targets}
+    for address, target in zip(options.boards, cycle(targets), strict=False):
+        places[str(target)][address] = remote_machine(target, address)
+    return places
+
+
+def _measure(
+    wanted: Mapping[str, Sequence[DeviceKernel]], folder: DatasetFolder, effort: Effort
+) -> None:
+    """Measure kernels here, or on the boards at their addresses."""
+    if _HERE not in wanted:
+        measure_on_boards(wanted, folder.measurements, effort=effort)
+        return
+    with TemporaryDirectory() as scratch:
+        timer = IsolatedTimer(passing_libraries(Path(scratch)))
+        measure_kernels(wanted[_HERE], folder.measurements, effort=effort, timer=timer)
 
 
 def _devices(options: CollectOptions) -> tuple[Device, ...]:

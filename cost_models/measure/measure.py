@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm_xengine.cost_models.measure.measurements import (
@@ -30,6 +30,7 @@ def measure_kernels(
     on_progress: OnProgress | None = None,
     timer: Timer | None = None,
     on_compiled: OnProgress | None = None,
+    on_board_lost: Callable[[MeasurementFailure], object] | None = None,
 ) -> dict[str, Measurement]:
     """Return the run time of each kernel, by its symbol, from the cache or measured.
 
@@ -53,6 +54,8 @@ def measure_kernels(
         Where to time; None means in this process.
     on_compiled
         The same for compilations.
+    on_board_lost
+        Called with what to remember of a kernel that took its board with it; None remembers it.
     """
     effort = effort or Effort()
     timer = timer or TimerHere()
@@ -65,7 +68,7 @@ def measure_kernels(
     try:
         if missing:
             timer.prepare([one.kernel for one in missing], on_compiled)
-        _measure_in_turn(missing, cache, effort, timer, on_progress)
+        _measure_in_turn(missing, cache, effort, timer, on_progress, on_board_lost or cache.add)
     finally:
         timer.close()
     found = {
@@ -80,6 +83,7 @@ def _measure_in_turn(
     effort: Effort,
     timer: Timer,
     on_progress: OnProgress | None,
+    on_board_lost: Callable[[MeasurementFailure], object],
 ) -> None:
     sentinel = timer.sentinel()
     done, total = 0, sum(one.missing_rounds(effort) for one in sessions)
@@ -90,7 +94,7 @@ def _measure_in_turn(
             try:
                 cache.add(one.next_round(timer, sentinel, effort))
             except BoardLostError as error:
-                cache.add(one.failure(str(error)))  # or it would end every run
+                on_board_lost(one.failure(str(error)))  # or it would end every run
                 raise
             done += 1
             if on_progress is not None:

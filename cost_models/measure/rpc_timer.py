@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +31,8 @@ _SESSION_TIMEOUT_S = 600
 _EVICTED_BYTES = 256 << 10
 """Half of a second level cache of 512 KiB, as boards often have; a board does not say its own."""
 
+_HOST_NAME = "/etc/hostname"
+
 _CONNECT_TIMEOUT_S = 10
 """Seconds to wait for an answer of a server or tracker."""
 
@@ -41,6 +44,8 @@ class RpcTimer:
     ----------
     address
         ``host:port`` of a server, or ``host:port/key`` of a tracker and the key of its boards.
+    compiling
+        Held while kernels are compiled, so that timers of several boards do it in turns.
 
     Raises
     ------
@@ -48,20 +53,24 @@ class RpcTimer:
         When nothing answers at the address.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, compiling: AbstractContextManager[object] | None = None
+    ) -> None:
         self._address = address
+        self._compiling = compiling or nullcontext()
         self._session = _connect(address)
+        self._host = _host_name(self._session)
         self._folder = TemporaryDirectory()
         self._paths: dict[str, Path] = {}
         self._modules: dict[Path, tvm.runtime.Module] = {}
 
     def device(self, target: Target) -> str:
-        """The boards behind the address."""
-        return device_fingerprint(target, self.machine(target))
+        """The boards behind the address, which are all of one kind."""
+        return device_fingerprint(target, remote_machine(target, self._address))
 
     def machine(self, target: Target) -> Machine:
-        """What is known here of the boards."""
-        return remote_machine(target, self._address)
+        """What is known here of the board, of which the address may have several."""
+        return remote_machine(target, self._address, self._host)
 
     def clock(self, kernel: DeviceKernel) -> str:
         """A board has only its wall clock."""
@@ -70,14 +79,15 @@ class RpcTimer:
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
         """Compile and upload."""
         compile_all = passing_libraries(Path(self._folder.name))
-        self._paths = dict(compile_all(kernels, on_compiled))
+        with self._compiling:
+            self._paths = dict(compile_all(kernels, on_compiled))
         self._upload()
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Run the kernel on the board, where there is no library.
 
-        A kernel that ends the session is to blame where the board still takes a new one, which the
-        next kernels run in.
+        Where the session ends, a new one tries the kernel once more: one that ends two sessions is to
+        blame, and the next kernels run in a third one.
 
         Raises
         ------
@@ -91,20 +101,55 @@ class RpcTimer:
                 f"kernel {kernel.name} calls {kernel.source}, which boards do not have; name only"
                 ' "tir" in the kernels of the device'
             )
-        module = self._modules[self._paths[kernel.symbol]]
-        device = self._session.cpu()
+        if kernel.symbol not in self._paths:
+            raise MeasurementError(
+                f"kernel {kernel.name} does not compile: it takes too long, or too much memory"
+            )
         try:
+            return self._timed_us(kernel, effort)
+        except _SessionEndedError:
+            self._connect_again(kernel.name)
+        try:
+            return self._timed_us(kernel, effort)
+        except _SessionEndedError as error:
+            self._connect_again(kernel.name)
+            raise MeasurementError(
+                f"kernel {kernel.name} does not run at {self._address}, where it ended two sessions:"
+                f" {error}"
+            ) from error
+
+    def _timed_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
+        try:
+            module = self._modules[self._paths[kernel.symbol]]
+            device = self._session.cpu()
             arguments = example_arguments(call_of(kernel), device)
             timed = module.time_evaluator(kernel.symbol, device, number=1, **_repeats(effort))(
                 *arguments
             )
         except (RuntimeError, ValueError, TypeError) as error:
             if not self._is_alive():
-                self._connect_again(kernel.name)
+                raise _SessionEndedError(str(error)) from error
             raise MeasurementError(
                 f"kernel {kernel.name} does not run at {self._address}: {error}"
             ) from error
         return tuple(float(seconds) * 1e6 for seconds in timed.results)
+
+    def run(self, kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
+        """The example arguments of a kernel, in which it has run once.
+
+        Raises
+        ------
+        BoardLostError
+            When the board stops answering.
+        """
+        try:
+            arguments = example_arguments(call_of(kernel), self._session.cpu())
+            self._modules[self._paths[kernel.symbol]][kernel.symbol](*arguments)
+        except (RuntimeError, ValueError, TypeError):
+            if not self._is_alive():
+                self._connect_again(kernel.name)
+            raise
+        return list(arguments)
 
     def sentinel(self) -> None:
         """Nothing that runs here shows how fast a board is."""
@@ -134,9 +179,21 @@ class RpcTimer:
             self._upload()
         except (MeasurementError, RuntimeError) as error:
             raise BoardLostError(
-                f"the board at {self._address} was lost while it ran kernel {name}, and takes no new"
-                f" session: {error}; the kernel counts as failed, and the same command goes on behind it"
+                f"the board at {self._address} ({self._host or 'without a name'}) was lost while it ran"
+                f" kernel {name}, and takes no new session: {error}; the same command goes on from here"
             ) from error
+
+
+class _SessionEndedError(Exception):
+    """The session with the board has ended, because of the kernel or not."""
+
+
+def _host_name(session: rpc.RPCSession) -> str | None:
+    """What a board calls itself, where its server gives files away, as TVM's does in Python."""
+    try:
+        return bytes(session.download(_HOST_NAME)).decode("ascii").strip() or None
+    except (RuntimeError, ValueError):
+        return None
 
 
 def _repeats(effort: Effort) -> dict[str, int]:
@@ -146,7 +203,34 @@ def _repeats(effort: Effort) -> dict[str, int]:
     return {"repeat": 5, "min_repeat_ms": max(1, int(effort.batch_us / 1000))}
 
 
+def boards_at(address: str) -> int:
+    """How many boards can be measured on at once: one, or those of a tracker with the key.
+
+    Raises
+    ------
+    MeasurementError
+        When nothing answers at the address, or the tracker has no board of the key.
+    """
+    host, port, key = _reached(address)
+    if not key:
+        return 1
+    with _naming(address):
+        return _boards_of(rpc.connect_tracker(host, port), host, port, key)
+
+
 def _connect(address: str) -> rpc.RPCSession:
+    host, port, key = _reached(address)
+    with _naming(address):
+        if not key:
+            return rpc.connect(host, port)
+        tracker = rpc.connect_tracker(host, port)
+        _boards_of(tracker, host, port, key)
+        # It waits while others use all of them.
+        return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
+
+
+def _reached(address: str) -> tuple[str, int, str]:
+    """Host, port and key of an address where somebody answers."""
     server, _, key = address.partition("/")
     host, _, port_text = server.rpartition(":")
     if not host or not port_text.isdecimal() or not 0 < int(port_text) < 1 << 16:
@@ -154,11 +238,7 @@ def _connect(address: str) -> rpc.RPCSession:
             f"expected host:port of a TVM RPC server, or host:port/key of a tracker, found {address!r}"
         )
     port = int(port_text)
-    role, start = (
-        ("tracker", "python -m tvm.exec.rpc_tracker")
-        if key
-        else ("server", "python -m tvm.exec.rpc_server")
-    )
+    role, start = _role(key)
     try:
         _knock(host, port)
     except OSError as error:
@@ -166,8 +246,16 @@ def _connect(address: str) -> rpc.RPCSession:
             f"expected a TVM RPC {role} at {server}, found {_why_nobody_answers(error)}; start one there"
             f" with {start} --host 0.0.0.0 --port {port}, or name the address of one that runs"
         ) from error
+    return host, port, key
+
+
+@contextmanager
+def _naming(address: str) -> Iterator[None]:
+    """Say what was expected where something answers otherwise."""
+    server, _, key = address.partition("/")
+    role, start = _role(key)
     try:
-        return _board_of(host, port, key) if key else rpc.connect(host, port)
+        yield
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()
         raise MeasurementError(
@@ -175,6 +263,13 @@ def _connect(address: str) -> rpc.RPCSession:
             f" answers otherwise ({reason[-1] if reason else type(error).__name__}); name the port"
             f" that {start} printed when it started"
         ) from error
+
+
+def _role(key: str) -> tuple[str, str]:
+    """What is expected at an address, and how it is started."""
+    if key:
+        return "tracker", "python -m tvm.exec.rpc_tracker"
+    return "server", "python -m tvm.exec.rpc_server"
 
 
 def _knock(host: str, port: int) -> None:
@@ -187,17 +282,15 @@ def _knock(host: str, port: int) -> None:
         connection.recv(1)
 
 
-def _board_of(host: str, port: int, key: str) -> rpc.RPCSession:
-    """A board that the tracker lends; waits while others use all of them."""
-    tracker = rpc.connect_tracker(host, port)
-    keys = {entry["key"].partition(":")[2] for entry in tracker.summary()["server_info"]}
+def _boards_of(tracker: rpc.TrackerSession, host: str, port: int, key: str) -> int:
+    keys = [entry["key"].partition(":")[2] for entry in tracker.summary()["server_info"]]
     if key not in keys:
-        found = f"boards of {', '.join(sorted(keys))}" if keys else "no boards"
+        found = f"boards of {', '.join(sorted(set(keys)))}" if keys else "no boards"
         raise MeasurementError(
             f"expected boards of key {key} at the TVM RPC tracker {host}:{port}, found {found}; start"
             f" a server on each with python -m tvm.exec.rpc_server --tracker {host}:{port} --key {key}"
         )
-    return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
+    return keys.count(key)
 
 
 def _why_nobody_answers(error: OSError) -> str:

@@ -59,12 +59,12 @@ def this_machine() -> Machine:
     )
 
 
-def remote_machine(target: Target, address: str) -> Machine:
-    """A board behind an RPC address, of which only the address and the target are known here."""
+def remote_machine(target: Target, address: str, host: str | None = None) -> Machine:
+    """A board behind an RPC address, of which its host name is known here at most, and the target."""
     here = this_machine()
     triple = str(target.attrs.get("mtriple", ""))
     return Machine(
-        processor=f"behind {address}",
+        processor=f"{host or ''} behind {address}".strip(),
         llvm_cpu="",
         architecture=triple.partition("-")[0] or None,
         vector_extensions=(),

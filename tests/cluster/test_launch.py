@@ -10,11 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cluster.launched import PLACED, Launched, platform_file, spawned
+from tests.cluster.launched import (
+    AUTOMATIC,
+    DIVIDED,
+    PLACED,
+    UNEQUAL,
+    Launched,
+    platform_file,
+    spawned,
+)
 from tests.cluster.trains import Settings
 from tests.robustness.lost_ranks import ROUNDING, LostRanks
-from tvm_xengine.cluster.launch import LOST, Failure, run_processes
+from tvm_xengine.cluster.launch import LOST, Failure, Replaced, run_processes
 from tvm_xengine.commands.process import run
+from tvm_xengine.commands.run.processes.launch import Change
 from tvm_xengine.commands.run.processes.launched_options import (
     option_value,
     with_option,
@@ -37,6 +46,35 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named() -> None:
 def test_a_rank_that_the_others_have_lost_is_told_apart() -> None:
     program = "import os, sys, time; time.sleep(60) if os.environ['RANK'] == '1' else sys.exit(75)"
     assert run_processes(["-c", program], 3) == Failure(0, 75, "", lost=(1,))
+
+
+def test_a_run_that_others_replace_is_ended(tmp_path: Path) -> None:
+    program = "import os, time; open(os.environ['RANK'], 'w').close(); time.sleep(60)"
+    begun = [tmp_path / str(rank) for rank in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        outcome = run_processes(
+            ["-c", program], 2, is_replaced=lambda: all(file.exists() for file in begun)
+        )
+    assert outcome == Replaced()
+
+
+def test_a_changed_platform_is_used_once_a_checkpoint_is_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    platform, checkpoint = platform_file(tmp_path, (0, 1)), tmp_path / "run.ckpt"
+    change = Change(platform, str(checkpoint))
+    checkpoint.touch()
+    os.utime(checkpoint, ns=(0, platform.stat().st_mtime_ns + 1))
+    assert not change.is_due()
+    os.utime(platform, ns=(0, platform.stat().st_mtime_ns + 2))
+    assert not change.is_due()
+    os.utime(checkpoint, ns=(0, platform.stat().st_mtime_ns + 3))
+    assert change.is_due()
+    platform.write_text("[[device]]\n")
+    os.utime(checkpoint, ns=(0, platform.stat().st_mtime_ns + 4))
+    assert not change.is_due()
+    assert "the run goes on as it is" in capfd.readouterr().err
 
 
 def test_what_a_rank_has_said_is_returned() -> None:
@@ -108,7 +146,7 @@ def test_killed_at_any_moment_a_run_ends_and_resumes_to_the_same_losses(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [PLACED, ("--replicas", "auto"), ("--replicas", "d0=8", "d1=8")]
+    "options", [PLACED, DIVIDED, AUTOMATIC, UNEQUAL], ids=["layers", "halves", "auto", "unequal"]
 )
 def test_a_run_goes_on_without_the_devices_of_a_lost_rank(
     options: tuple[str, ...], tmp_path: Path
@@ -122,6 +160,30 @@ def test_a_run_goes_on_without_the_devices_of_a_lost_rank(
     started.wait_for_checkpoint()
     os.kill(victim, signal.SIGKILL)
     assert started.end() == 0, started.said
+    np.testing.assert_allclose(started.losses, whole.losses[-len(started.losses) :], **ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [PLACED, DIVIDED, AUTOMATIC, UNEQUAL], ids=["layers", "halves", "auto", "unequal"]
+)
+def test_a_rank_that_joins_is_used_after_the_next_checkpoint(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The lost rank's device comes back: its platform file is written anew, as it was."""
+    whole = Launched(tmp_path, tmp_path, options, steps=1000)
+    assert whole.end() == 0, whole.said
+    whole.checkpoint.unlink()
+    started = Launched(tmp_path, tmp_path, options, steps=1000, restarts=1)
+    _, victim = started.ranks()
+    started.wait_for_checkpoint()
+    os.kill(victim, signal.SIGKILL)
+    started.wait_while(lambda: "going on" not in started.said)
+    (tmp_path / "platform_0_1.toml").touch()
+    assert started.end() == 0, started.said
+    assert started.said.count("going on from") == 2
+    assert "going on from" in (last := started.said.splitlines()[-1])
+    assert last.endswith("d0, d1")
     np.testing.assert_allclose(started.losses, whole.losses[-len(started.losses) :], **ROUNDING)
 
 

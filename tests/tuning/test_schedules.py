@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tvm_xengine.kernels.store.tuned import (
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.tuning import tune_kernel as tuning
+from tvm_xengine.tuning.bench import BenchHere
 from tvm_xengine.tuning.search import with_cores
 from tvm_xengine.tuning.tune_kernel import tune_kernel
 
@@ -135,12 +137,12 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Our rules' loops take 100 us, any others 50 us; the kernels that were timed."""
     seen: list[str] = []
 
-    def time_us(kernel: DeviceKernel, _effort: object) -> float:
-        seen.append(kernel.key)
-        return 100.0 if kernel.key in rules else 50.0
+    def times_us(_: BenchHere, kernels: Sequence[DeviceKernel], _effort: object) -> list[float]:
+        seen.extend(kernel.key for kernel in kernels)
+        return [100.0 if kernel.key in rules else 50.0 for kernel in kernels]
 
     rules: set[str] = set()
-    monkeypatch.setattr(tuning, "_time_us", time_us)
+    monkeypatch.setattr(BenchHere, "times_us", times_us)
     original = prepare_kernel
 
     def prepared(func: tirx.PrimFunc, *arguments: object, **options: object) -> DeviceKernel:
@@ -181,7 +183,7 @@ def test_a_schedule_that_computes_something_else_is_dropped(
 
     monkeypatch.setattr(tuning, "search", proposed)
     outputs = iter([[np.ones(3)], [np.ones(3) + 1e-2]])
-    monkeypatch.setattr(tuning, "_outputs", lambda _: next(outputs))
+    monkeypatch.setattr(BenchHere, "outputs", lambda *_: next(outputs))
     found = tune_kernel(small, TARGET, "matmul", TunedSchedules(tmp_path), trials=16)
     assert found.trace == "" and found.gain_ratio == 1.0
 

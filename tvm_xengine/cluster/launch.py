@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,9 +51,18 @@ class Failure:
     lost: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A run was ended because another one is to take its place."""
+
+
 def run_processes(
-    command: Sequence[str], size: int, *, timeout_s: float | None = None
-) -> Failure | None:
+    command: Sequence[str],
+    size: int,
+    *,
+    timeout_s: float | None = None,
+    is_replaced: Callable[[], bool] | None = None,
+) -> Failure | Replaced | None:
     """Run a command in `size` processes, which find each other through a file.
 
     Their messages travel over the loopback address; nothing listens on another one. The first process
@@ -64,6 +74,8 @@ def run_processes(
         Arguments of the interpreter.
     timeout_s
         How long a process waits for another one's message.
+    is_replaced
+        Asked now and then; the processes are ended once it says so.
 
     Returns
     -------
@@ -80,8 +92,9 @@ def run_processes(
             for rank in range(size):
                 said = Path(folder) / f"rank_{rank}.txt"
                 processes.append(_start(command, rank, environment, said))
-            if not _wait(processes):
-                return None
+            why = _wait(processes, is_replaced)
+            if why is not _Ended.BY_FAILURE:
+                return None if why is _Ended.WELL else Replaced()
             _wait_for_all(processes)
             codes = [_code(process) for process in processes]
             ended = {rank: code for rank, code in enumerate(codes) if code}
@@ -108,12 +121,25 @@ def _start(
         )
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> bool:
-    """Wait until all have succeeded, or one has failed: whether one has."""
+class _Ended(Enum):
+    """Why processes are no longer waited for."""
+
+    WELL = "all have succeeded"
+    BY_FAILURE = "one has failed"
+    BY_REPLACEMENT = "others take their place"
+
+
+def _wait(
+    processes: Sequence[subprocess.Popen[bytes]], is_replaced: Callable[[], bool] | None
+) -> _Ended:
     while True:
         codes = [process.poll() for process in processes]
-        if any(codes) or all(code == 0 for code in codes):
-            return any(codes)
+        if any(codes):
+            return _Ended.BY_FAILURE
+        if all(code == 0 for code in codes):
+            return _Ended.WELL
+        if is_replaced is not None and is_replaced():
+            return _Ended.BY_REPLACEMENT
         time.sleep(_POLL_S)
 
 

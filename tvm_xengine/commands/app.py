@@ -53,6 +53,7 @@ from tvm_xengine.commands.arguments.values import (
     Positive,
     Ratios,
     Source,
+    Texts,
     choice,
     listed,
 )
@@ -381,11 +382,15 @@ class TuneOptions:
         Total number of schedules to try.
     cache
         File of measurements; compiled kernels are stored in its folder.
+    rpc
+        Boards behind TVM's RPC, all of one kind, that time schedules at once: servers HOST:PORT, trackers
+        HOST:PORT/KEY.
     """
 
     database: Annotated[Folder, Parameter(group=MACHINE)]
     step: StepOptions = StepOptions()
     platform: PlatformOptions = PlatformOptions()
+    rpc: Annotated[Texts, Parameter(group=MACHINE)] = ()
     cache: Annotated[File | None, Parameter(group=MACHINE)] = None
     trials: Annotated[Count, Parameter(group=PLAN)] = 500
     output: OutputOptions = OutputOptions()

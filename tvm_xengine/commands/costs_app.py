@@ -37,6 +37,13 @@ AnyDataset = Annotated[
 Written = Annotated[File, Parameter(name=("--output", "-o"), help="File to write.", group=OUTPUT)]
 Targets = Annotated[Texts, Parameter(help="TVM targets to compile for.")]
 Rounds = Annotated[Count, Parameter(help="Measurement rounds at separate times.")]
+Boards = Annotated[
+    Texts,
+    Parameter(
+        help="TVM RPC servers HOST:PORT, or trackers HOST:PORT/KEY, whose boards of the key share the"
+        " kernels; all are used at once."
+    ),
+]
 PlatformFile = Annotated[File | None, Parameter(help="Platform file (TOML).")]
 _OUT = OutputOptions()
 _STEP = StepOptions()
@@ -70,13 +77,17 @@ def collect(
     ] = (),
     rounds: Rounds = 3,
     seed: Annotated[Natural, Parameter(help="Seed of the networks that are drawn.")] = 0,
+    rpc: Boards = (),
     out: OutputOptions = _OUT,
 ) -> None:
-    """Measure the kernels of networks in many sizes into a dataset; resumable."""
+    """Measure the kernels of networks in many sizes into a dataset, here or on boards behind RPC; resumable.
+
+    Boards take the target at the same position of --targets, or the only one.
+    """
     from tvm_xengine.commands.costs.datasets import Collection, collect_kernels
 
     terminal = Terminal(out)
-    wanted = Collection(targets, kernels, sources, networks, rounds, seed)
+    wanted = Collection(targets, kernels, sources, networks, rounds, seed, rpc)
     terminal.write(collect_kernels(dataset, wanted, terminal))
 
 
@@ -211,14 +222,12 @@ def measure(
     *,
     step: StepOptions = _STEP,
     platform: PlatformFile = None,
-    rpc: Annotated[
-        str | None, Parameter(help="TVM RPC server HOST:PORT, or tracker HOST:PORT/KEY.")
-    ] = None,
+    rpc: Boards = (),
     rounds: Rounds = 3,
     cache: Annotated[File | None, Parameter(help="File of measurements.")] = None,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Measure the kernels of a model's training step, here or on a board behind RPC."""
+    """Measure the kernels of a model's training step, here or on boards behind RPC."""
     from tvm_xengine.commands.costs.measuring import Measuring, measure_model
 
     terminal = Terminal(out)

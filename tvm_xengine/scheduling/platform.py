@@ -327,3 +327,10 @@ class Platform:
                 for device in self.devices
             ),
         )
+
+
+def generated_only(platform: Platform) -> Platform:
+    """The platform without libraries, which boards behind RPC do not have."""
+    return replace(
+        platform, devices=tuple(replace(device, kernels=("tir",)) for device in platform.devices)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tvm
@@ -12,8 +12,8 @@ from tvm.target import Target
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.targets import core_count
 
-Judge = Callable[[s_tir.Schedule], float | None]
-"""Run time of a scheduled kernel in microseconds, None where it is no good."""
+Judge = Callable[[Sequence[s_tir.Schedule]], Sequence[float | None]]
+"""Run times of scheduled kernels in microseconds, None where one is no good."""
 
 _BATCH = 16
 """Schedules between two trainings of MetaSchedule's cost model."""
@@ -60,7 +60,7 @@ def search(
     strategy.pre_tuning(trials, _BATCH, spaces, ms.database.MemoryDatabase(), model)
     try:
         while candidates := strategy.generate_measure_candidates():
-            times_us = [judge(candidate.sch) for candidate in candidates]
+            times_us = judge([candidate.sch for candidate in candidates])
             for candidate, time_us in zip(candidates, times_us, strict=True):
                 if time_us is not None:
                     yield candidate.sch, time_us

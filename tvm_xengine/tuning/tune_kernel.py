@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_xengine.cost_models.measure.measurements import typical_us
-from tvm_xengine.cost_models.measure.timing import (
-    Effort,
-    call_of,
-    example_arguments,
-    time_kernel_us,
-)
+from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import MeasurementError, UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.kernels.store.compile import compile_kernels
 from tvm_xengine.kernels.store.tuned import (
     TunedSchedule,
     TunedSchedules,
@@ -28,6 +21,7 @@ from tvm_xengine.kernels.store.tuned import (
     trace_of,
 )
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.tuning.bench import Bench, BenchHere
 from tvm_xengine.tuning.search import search
 
 _logger = logging.getLogger(__name__)
@@ -66,14 +60,20 @@ def tune_kernel(
     trials: int,
     *,
     seed: int = 0,
+    bench: Bench | None = None,
 ) -> TunedSchedule:
     """The fastest schedule of a kernel; it is stored in `tuned`, too.
 
     Schedules of relatives are tried first, and where none of them gains as much as it did there,
     MetaSchedule searches. A schedule must compute the numbers that our rules' code computes, and
     hardly take more temporary memory.
+
+    Parameters
+    ----------
+    bench
+        Where schedules are timed; None is this process.
     """
-    judge = _Judge(func, target, name)
+    judge = _Judge(func, target, name, bench or BenchHere())
     kind = kernel_kind(name)
     best = _Candidate("", judge.rule_us, "rule")
     tried = 0
@@ -99,6 +99,7 @@ def tune_kernel(
         tuned_us=best.time_us,
         trials=tried,
         origin=best.origin,
+        machine=judge.machine,
     )
     tuned.add(found)
     return found
@@ -109,7 +110,7 @@ def _searched(
 ) -> _Candidate:
     """The best of what is proposed and what there is."""
     try:
-        for sch, time_us in search(func, target, trials, judge.schedule_us, seed=seed):
+        for sch, time_us in search(func, target, trials, judge.schedules_us, seed=seed):
             if time_us < best.time_us:
                 best = _Candidate(trace_of(sch), time_us, "search")
     except UnsupportedModuleError as error:
@@ -120,22 +121,24 @@ def _searched(
 class _Judge:
     """Times schedules of one kernel."""
 
-    def __init__(self, func: tirx.PrimFunc, target: Target, name: str) -> None:
+    def __init__(self, func: tirx.PrimFunc, target: Target, name: str, bench: Bench) -> None:
         self._func = func
         self._target = target
+        self._bench = bench
         self.name = name
         self._rule = prepare_kernel(func, target, name)
-        self.rule_us = _time_us(self._rule, _CAREFUL)
+        self.machine = bench.machine(self._rule)
+        self.rule_us = self._careful_us(self._rule)
         self._most_bytes = max(self._rule.workspace_bytes, _MOST_WORKSPACE_BYTES)
 
-    def schedule_us(self, sch: s_tir.Schedule) -> float | None:
-        """Run time of a proposed schedule, None where it is no good."""
-        return self._time_us(sch.mod["main"])
+    def schedules_us(self, proposed: Sequence[s_tir.Schedule]) -> list[float | None]:
+        """Run time of each proposed schedule, None where it is no good."""
+        return self._times_us([sch.mod["main"] for sch in proposed])
 
     def trace_us(self, trace: str) -> float | None:
         """The same of a trace."""
         try:
-            return self._time_us(scheduled_by(trace, self._func))
+            return self._times_us([scheduled_by(trace, self._func)])[0]
         except (RuntimeError, TypeError, ValueError) as error:
             _logger.info("%s cannot take over a schedule: %s", self.name, error)
             return None
@@ -146,45 +149,39 @@ class _Judge:
         if not best.trace:
             return rule
         kernel = self._prepared(scheduled_by(best.trace, self._func))
-        if not _agree(_outputs(self._rule), _outputs(kernel)):
+        if not _agree(self._bench.outputs(self._rule), self._bench.outputs(kernel)):
             _logger.warning("%s: a schedule that computes something else is dropped", self.name)
             return rule
-        rounds = [(_time_us(self._rule, _CAREFUL), _time_us(kernel, _CAREFUL)) for _ in range(3)]
+        rounds = [(self._careful_us(self._rule), self._careful_us(kernel)) for _ in range(3)]
         self.rule_us = min(rule_us for rule_us, _ in rounds)
         time_us = min(own_us for _, own_us in rounds)
         if time_us > _WORTH_IT * self.rule_us:
             return replace(rule, time_us=self.rule_us)
         return replace(best, time_us=time_us)
 
-    def _time_us(self, scheduled: tirx.PrimFunc) -> float | None:
+    def _careful_us(self, kernel: DeviceKernel) -> float:
+        (time_us,) = self._bench.times_us([kernel], _CAREFUL)
+        if time_us is None:
+            raise MeasurementError(f"kernel {self.name} does not run on {self.machine}")
+        return time_us
+
+    def _times_us(self, scheduled: Sequence[tirx.PrimFunc]) -> list[float | None]:
+        kernels = [self._good(func) for func in scheduled]
+        good = [kernel for kernel in kernels if kernel is not None]
+        times_us = iter(self._bench.times_us(good, _QUICK))
+        return [None if kernel is None else next(times_us) for kernel in kernels]
+
+    def _good(self, scheduled: tirx.PrimFunc) -> DeviceKernel | None:
+        """The kernel of a schedule, None where there is none or it takes too much memory."""
         try:
             kernel = self._prepared(scheduled)
-            if kernel.workspace_bytes > self._most_bytes:
-                return None
-            return _time_us(kernel, _QUICK)
-        except (RuntimeError, TypeError, ValueError, UnsupportedModuleError, MeasurementError) as e:
-            _logger.info("%s: a schedule does not work: %s", self.name, e)
+        except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+            _logger.info("%s: a schedule does not work: %s", self.name, error)
             return None
+        return kernel if kernel.workspace_bytes <= self._most_bytes else None
 
     def _prepared(self, scheduled: tirx.PrimFunc) -> DeviceKernel:
         return prepare_kernel(self._func, self._target, self.name, schedule=lambda *_: scheduled)
-
-
-def _time_us(kernel: DeviceKernel, effort: Effort) -> float:
-    call = call_of(kernel)
-    times_us = time_kernel_us(call, _compiled(kernel), effort)
-    return typical_us(times_us, "wall" if call.is_threaded else "thread")
-
-
-def _compiled(kernel: DeviceKernel) -> tvm.runtime.PackedFunc:
-    return compile_kernels([kernel], kernel.target)[kernel.symbol]
-
-
-def _outputs(kernel: DeviceKernel) -> list[np.ndarray]:
-    arguments = example_arguments(call_of(kernel))
-    _compiled(kernel)(*arguments)
-    first = len(kernel.inputs)
-    return [np.asarray(a.numpy()) for a in arguments[first : first + len(kernel.outputs)]]
 
 
 def _agree(expected: list[np.ndarray], found: list[np.ndarray]) -> bool:

@@ -10,6 +10,7 @@ from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.store.tuned import TunedSchedule, TunedSchedules
 from tvm_xengine.kernels.targets import is_gpu
+from tvm_xengine.tuning.bench import Bench
 from tvm_xengine.tuning.tune_kernel import tune_kernel
 
 FEWEST_TRIALS = 16
@@ -43,6 +44,7 @@ def tune_step(
     *,
     seed: int = 0,
     on_kernel: Callable[[TunedKernel], None] | None = None,
+    bench: Bench | None = None,
 ) -> list[TunedKernel]:
     """Tune generated kernels of `step` for its processors, and keep the schedules in `tuned`.
 
@@ -54,6 +56,8 @@ def tune_step(
         How many schedules are tried in all. A kernel that `tuned` knows takes none.
     on_kernel
         Told of every kernel when it is done.
+    bench
+        Where schedules are timed; None is this process.
     """
     calls = Counter(step.extraction.kernels[op.name] for op in step.extraction.graph.ops)
     generated = {
@@ -77,7 +81,9 @@ def tune_step(
             if left < FEWEST_TRIALS:
                 continue
             share = max(FEWEST_TRIALS, int(trials * time_us[key] / total_us))
-            found = tune_kernel(func, target, name, tuned, min(share, left), seed=seed)
+            found = tune_kernel(
+                *(func, target, name, tuned, min(share, left)), seed=seed, bench=bench
+            )
             left -= found.trials
         done.append(TunedKernel(name, device, calls[name], found, was_known))
         if on_kernel is not None:

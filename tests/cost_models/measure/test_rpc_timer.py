@@ -102,7 +102,7 @@ def test_a_board_that_is_lost_ends_the_measuring_and_only_the_kernel_that_ran_is
     def pull_the_plug(done: int, total: int, name: str) -> None:
         board.end()
 
-    with pytest.raises(BoardLostError, match=rf"{board.address} was lost .*goes on behind it"):
+    with pytest.raises(BoardLostError, match=rf"{board.address} .* was lost .*goes on from here"):
         measure_kernels(kernels, cache, effort=QUICK, timer=timer, on_progress=pull_the_plug)
     assert [m.kernel for m in cache.kernels()] == [kernels[0].key]
     lost = [k for k in kernels if cache.find_failure(k.key, timer.device(k.target)) is not None]
@@ -124,9 +124,8 @@ def test_measuring_goes_on_when_the_board_takes_a_new_session(tmp_path):
         )
     finally:
         board.end()
-    assert len(measured[kernels[0].symbol].rounds_us) == len(measured[kernels[2].symbol].rounds_us)
-    failure = cache.find_failure(kernels[1].key, timer.device(kernels[1].target))
-    assert failure is not None and "does not run" in failure.failed
+    # The kernel that ran is tried once more, and is not blamed.
+    assert [len(measured[kernel.symbol].rounds_us) for kernel in kernels] == [QUICK.rounds] * 3
 
 
 class _Board:

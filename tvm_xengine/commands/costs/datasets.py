@@ -25,7 +25,7 @@ _UNSTABLE_RATIO = 0.1
 
 @dataclass(frozen=True)
 class Collection:
-    """Which kernels are collected, and how often each is measured."""
+    """Which kernels are collected, how often each is measured, and on which boards, if not here."""
 
     targets: tuple[str, ...]
     kernels: int
@@ -33,6 +33,7 @@ class Collection:
     networks: tuple[str, ...]
     rounds: int
     seed: int
+    boards: tuple[str, ...] = ()
 
 
 def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> dict[str, Any]:
@@ -43,7 +44,14 @@ def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> di
         )
     folder = DatasetFolder(dataset)
     effort = Effort(rounds=wanted.rounds, extra_rounds=wanted.rounds)
-    options = CollectOptions(wanted.targets, wanted.kernels, wanted.sources, effort)
+    if wanted.boards and len(wanted.targets) not in (1, len(wanted.boards)):
+        raise UsageError(
+            f"expected one --targets for all boards, or one for each of the {len(wanted.boards)}, got"
+            f" {len(wanted.targets)}"
+        )
+    options = CollectOptions(
+        wanted.targets, wanted.kernels, wanted.sources, effort, boards=wanted.boards
+    )
     many = variants(wanted.networks or None, wanted.seed)
     with terminal.reporting() as reporter:
         count = collect(folder, many, options, reporter.stage("collecting kernels"))

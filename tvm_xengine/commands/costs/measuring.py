@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +16,14 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costs import note_transferred
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
+from tvm_xengine.cost_models.measure.boards import measure_on_boards
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import (
+    Measurement,
     MeasurementCache,
     default_cache_path,
     typical_us,
 )
-from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.model_file import read_model
@@ -31,7 +32,7 @@ from tvm_xengine.cost_models.prediction.predict import default_model, predict_co
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.report.costs import print_costs, print_metrics
 from tvm_xengine.scheduling.default_platform import default_platform
-from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.platform import Device, Platform, generated_only
 from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
@@ -44,7 +45,7 @@ class Measuring:
     """Where and how often kernels are measured."""
 
     platform: Path | None
-    rpc: str | None
+    rpc: tuple[str, ...]
     rounds: int
     cache: Path | None
 
@@ -84,26 +85,50 @@ def measure_model(
     """Measure every kernel of a model's training step."""
     platform = _platform(measuring.platform)
     cache_path = measuring.cache or default_cache_path()
-    if measuring.rpc is None:
-        timer = timer_for(KernelStore(cache_path.parent / "kernels"))
-    else:
-        platform = _generated(platform)
-        timer = RpcTimer(measuring.rpc)
+    cache, effort = MeasurementCache(cache_path), Effort(rounds=measuring.rounds)
+    if measuring.rpc:
+        platform = generated_only(platform)
     step = _lowered(model, options, platform, terminal)
     with terminal.reporting() as reporter:
-        measured = measure_kernels(
-            step.distinct,
-            MeasurementCache(cache_path),
-            effort=Effort(rounds=measuring.rounds),
-            on_progress=reporter.stage("measuring kernels"),
-            timer=timer,
-            on_compiled=reporter.stage("compiling kernels"),
-        )
-    costs = {
+        on_progress = reporter.stage("measuring kernels")
+        if measuring.rpc:
+            kernels = dict.fromkeys(measuring.rpc, step.distinct)
+            found = measure_on_boards(kernels, cache, effort=effort, on_progress=on_progress)
+        else:
+            here = measure_kernels(
+                step.distinct,
+                cache,
+                effort=effort,
+                on_progress=on_progress,
+                timer=timer_for(KernelStore(cache_path.parent / "kernels")),
+                on_compiled=reporter.stage("compiling kernels"),
+            )
+            found = {"": here}
+    reports = [
+        _report(model, step, _as_costs(measured), terminal, _named(address, measured, cache))
+        for address, measured in found.items()
+    ]
+    return {"kernels": [row for report in reports for row in report["kernels"]]}
+
+
+def _as_costs(measured: Mapping[str, Measurement]) -> dict[str, OpCost]:
+    return {
         symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
         for symbol, m in measured.items()
     }
-    return _report(model, step, costs, terminal)
+
+
+def _named(
+    address: str, measured: Mapping[str, Measurement], cache: MeasurementCache
+) -> dict[str, dict[str, object]]:
+    """What the report says besides of each kernel: where it was measured."""
+    if not address:
+        return {}
+    machines = {symbol: cache.find_machine(m.machine) for symbol, m in measured.items()}
+    return {
+        symbol: {"board": address, "machine": machine and machine.processor}
+        for symbol, machine in machines.items()
+    }
 
 
 def predict_model(
@@ -119,15 +144,22 @@ def predict_model(
 
 
 def _report(
-    model: str, step: LoweredStep, costs: Mapping[str, OpCost], terminal: Terminal
+    model: str,
+    step: LoweredStep,
+    costs: Mapping[str, OpCost],
+    terminal: Terminal,
+    more: Mapping[str, Mapping[str, object]] | None = None,
 ) -> dict[str, Any]:
+    """A table, and its rows with `more` about some kernels by symbol."""
+    more = more or {}
     calls = Counter(step.extraction.kernels[op.name] for op in step.extraction.graph.ops)
     rows = [
         (name, device, kernel.source, calls[name], costs[kernel.symbol])
         for (name, device), kernel in step.kernels.items()
         if kernel.symbol in costs
     ]
-    print_costs(terminal.console, f"kernels of {model}", rows)
+    where = {f" at {each['board']}" for each in more.values()}
+    print_costs(terminal.console, f"kernels of {model}{''.join(where)}", rows)
     if unknown := sum(is_unknown(row[4]) for row in rows):
         terminal.note(
             f"{unknown} of {len(rows)} costs are {UNKNOWN!r}: a typical roofline, or an interval whose ends"
@@ -143,6 +175,7 @@ def _report(
                 **{key: getattr(cost, key) for key in ("compute_us", "lo_us", "hi_us")},
                 "source": cost.source.value,
                 "is_unknown": is_unknown(cost),
+                **more.get(step.kernels[name, device].symbol, {}),
             }
             for name, device, computed_by, count, cost in rows
         ]
@@ -159,10 +192,3 @@ def _lowered(
 
 def _platform(path: Path | None) -> Platform:
     return default_platform() if path is None else read_platform(path)
-
-
-def _generated(platform: Platform) -> Platform:
-    """The platform without libraries, which boards behind RPC do not have."""
-    return replace(
-        platform, devices=tuple(replace(device, kernels=("tir",)) for device in platform.devices)
-    )

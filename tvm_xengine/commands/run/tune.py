@@ -8,9 +8,11 @@ from tvm_xengine import api
 from tvm_xengine.commands.app import TuneOptions
 from tvm_xengine.commands.run.steps import platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.costing.costs import measured_costs
+from tvm_xengine.compiler.costing.costs import costs_on_boards, measured_costs
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.kernels.store.tuned import TunedSchedules
+from tvm_xengine.scheduling.platform import generated_only
+from tvm_xengine.tuning.bench import BenchHere, BenchOnBoards
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 
 
@@ -20,10 +22,16 @@ def run_tune(model: str, options: TuneOptions) -> None:
     tuned = TunedSchedules(options.database)
     training = training_of(model, options.step)
     platform = platform_of(options.platform)
+    bench = BenchOnBoards(options.rpc) if options.rpc else BenchHere()
     with terminal.reporting() as reporter:
-        lowered = api.lower(training, platform, progress=reporter, cache=options.cache)
+        given = generated_only(platform) if options.rpc else platform
+        lowered = api.lower(training, given, progress=reporter, cache=options.cache)
         stores = lowered.stores
-        costs = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+        costs = (
+            costs_on_boards(stores.measurements, options.rpc, reporter)
+            if options.rpc
+            else measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+        )
         reporter.note("loading the search takes a minute")
         done = tune_step(
             lowered.step,
@@ -32,6 +40,7 @@ def run_tune(model: str, options: TuneOptions) -> None:
             options.trials,
             seed=options.step.model.seed,
             on_kernel=lambda kernel: terminal.note(_sentence(kernel)),
+            bench=bench,
         )
     _print_report(terminal, done, options.database)
     terminal.write(_document(done))
@@ -94,6 +103,7 @@ def _document(done: list[TunedKernel]) -> dict[str, object]:
                 "trials": kernel.found.trials,
                 "origin": kernel.found.origin,
                 "was_known": kernel.was_known,
+                "machine": kernel.found.machine,
             }
             for kernel in done
         ]

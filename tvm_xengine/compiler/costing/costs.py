@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.cost_models.measure.boards import measure_on_boards
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
@@ -14,6 +15,7 @@ from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.processors import processor_of
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.predict import default_model, predict_to_correct
+from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.scheduling.problem import CostSource, OpCost
@@ -30,6 +32,37 @@ class KernelCosts(Protocol):
 
     def __call__(self, kernels: Sequence[DeviceKernel], /) -> Costs:
         """The cost of each of `kernels`, by symbol."""
+
+
+def costs_on_boards(
+    cache: MeasurementCache, addresses: Sequence[str], reporter: Reporter
+) -> KernelCosts:
+    """Costs measured on boards behind RPC, all of one kind, from `cache` where it has them.
+
+    Raises
+    ------
+    MeasurementError
+        Raised by the returned function, when a kernel has no measurement, or nothing answers.
+    """
+
+    def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
+        distinct = distinct_kernels(kernels)
+        on_progress = reporter.stage("measuring kernels")
+        # One of the addresses is enough for how much each kernel takes.
+        (measured,) = measure_on_boards(
+            {addresses[0]: distinct}, cache, on_progress=on_progress
+        ).values()
+        if missing := [kernel.name for kernel in distinct if kernel.symbol not in measured]:
+            raise MeasurementError(
+                f"kernel {missing[0]} was not measured at {addresses[0]}: it failed there before; delete"
+                " its line from the measurements to try again"
+            )
+        return {
+            symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
+            for symbol, m in measured.items()
+        }
+
+    return costs
 
 
 def measured_costs(

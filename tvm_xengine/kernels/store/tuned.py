@@ -43,6 +43,8 @@ class TunedSchedule:
         How many schedules were tried.
     origin
         ``search``, or the `kernel` whose trace this is.
+    machine
+        What it was timed on, in words; empty where that is unknown.
     """
 
     kernel: str
@@ -53,6 +55,7 @@ class TunedSchedule:
     tuned_us: float
     trials: int
     origin: str
+    machine: str = ""
 
     @property
     def gain_ratio(self) -> float:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tvm_xengine.cluster.launch import Failure, run_processes
+from tvm_xengine.cluster.launch import Failure, Replaced, run_processes
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.run.processes.launched_options import (
     option_value,
     with_option,
     without_devices,
 )
+from tvm_xengine.errors import XEngineError
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
 
@@ -50,42 +52,102 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
             "all devices of the platform are on rank 0, so one process holds them: leave out launch, or"
             " give some devices `rank = 1` in the platform file"
         )
-    every = set(platform.index)
-    failed = _run(command, platform, rank_timeout_s)
-    while failed is not None and failed.lost and restarts:
-        restarts -= 1
-        platform = platform.without_ranks(failed.lost)
-        lost = every - set(platform.index)
-        failed = _go_on(command, platform, lost, rank_timeout_s)
-    if failed is not None:
-        sys.exit(failed.code if failed.code > 0 else 128 - failed.code)
+    names = frozenset(platform.index)
+    launched = _Launched(tuple(command), names, Path(file), checkpoint, rank_timeout_s)
+    outcome = launched.begin(platform)
+    while outcome is not None:
+        if isinstance(outcome, Failure):
+            if not outcome.lost or not restarts:
+                sys.exit(outcome.code if outcome.code > 0 else 128 - outcome.code)
+            restarts -= 1
+            platform = platform.without_ranks(outcome.lost)
+        else:
+            platform = read_platform(file)
+        outcome = launched.go_on(platform)
 
 
-def _run(command: Sequence[str], platform: Platform, rank_timeout_s: float) -> Failure | None:
-    arguments = ["-m", "tvm_xengine", *command]
-    failed = run_processes(arguments, platform.ranks, timeout_s=rank_timeout_s)
-    if failed is not None:
-        _tell(failed)
-    return failed
+@dataclass(frozen=True)
+class _Launched:
+    """A command whose devices change while it runs.
+
+    Attributes
+    ----------
+    command
+        As it was given.
+    devices
+        Names of the devices that it was given for.
+    file
+        The platform file. Once it has changed, and a checkpoint was written since, the run goes on with
+        the devices that it names now.
+    """
+
+    command: tuple[str, ...]
+    devices: frozenset[str]
+    file: Path
+    checkpoint: str | None
+    rank_timeout_s: float
+
+    def begin(self, platform: Platform) -> Failure | Replaced | None:
+        """Run the command as it is."""
+        return self._run(self.command, platform)
+
+    def go_on(self, platform: Platform) -> Failure | Replaced | None:
+        """Run it on other devices, from its checkpoint if it has written one."""
+        exists = self.checkpoint is not None and Path(self.checkpoint).exists()
+        where = f"from {self.checkpoint}" if exists else "from the beginning"
+        names = ", ".join(device.name for device in platform.devices)
+        print(f"tvm-xengine: going on {where} with {names}", file=sys.stderr)  # noqa: T201
+        again = without_devices(self.command, self.devices - set(platform.index))
+        if exists:
+            again = with_option(again, "--resume", str(self.checkpoint))
+        if option_value(again, "--replicas") is not None and self.devices != set(platform.index):
+            again = with_option(again, "--replicas", "auto")
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "platform.toml"
+            platform.save(file)
+            return self._run(with_option(again, "--platform", str(file)), platform)
+
+    def _run(self, command: Sequence[str], platform: Platform) -> Failure | Replaced | None:
+        outcome = run_processes(
+            ["-m", "tvm_xengine", *command],
+            platform.ranks,
+            timeout_s=self.rank_timeout_s,
+            is_replaced=Change(self.file, self.checkpoint).is_due,
+        )
+        if isinstance(outcome, Failure):
+            _tell(outcome)
+        return outcome
 
 
-def _go_on(
-    command: Sequence[str], platform: Platform, lost: Collection[str], rank_timeout_s: float
-) -> Failure | None:
-    """Run the command without the lost devices, from its checkpoint if it has written one."""
-    checkpoint = option_value(command, "--checkpoint") or ""
-    exists = Path(checkpoint).exists()
-    where = f"from {checkpoint}" if exists else "from the beginning"
-    names = ", ".join(device.name for device in platform.devices)
-    print(f"tvm-xengine: going on {where} with {names}", file=sys.stderr)  # noqa: T201
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "platform.toml"
-        platform.save(file)
-        again = with_option(without_devices(command, lost), "--platform", str(file))
-        again = with_option(again, "--resume", checkpoint) if exists else again
-        if option_value(again, "--replicas") is not None:
-            again = with_option(again, "--replicas", "auto")  # there are fewer devices now
-        return _run(again, platform, rank_timeout_s)
+class Change:
+    """A change of a platform file, which is due once a checkpoint was written after it."""
+
+    def __init__(self, file: Path, checkpoint: str | None) -> None:
+        self._file, self._checkpoint = file, None if checkpoint is None else Path(checkpoint)
+        self._known_ns = _written_ns(file)
+
+    def is_due(self) -> bool:
+        """Whether the run is to go on with the platform as it is in the file now."""
+        changed_ns = _written_ns(self._file)
+        if self._checkpoint is None or changed_ns in (self._known_ns, None):
+            return False
+        saved_ns = _written_ns(self._checkpoint)
+        if saved_ns is None or changed_ns is None or saved_ns <= changed_ns:
+            return False
+        try:
+            read_platform(self._file)
+        except XEngineError as error:
+            print(f"tvm-xengine: the run goes on as it is: {error}", file=sys.stderr)  # noqa: T201
+            self._known_ns = changed_ns
+            return False
+        return True
+
+
+def _written_ns(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _tell(failed: Failure) -> None:
