@@ -43,6 +43,11 @@ class EmbeddedTarget:
         if self.clock_mhz <= 0 or min(self.cycles) <= 0:
             raise ValueError(f"{self.name}: clock_mhz and cycles must be > 0")
 
+    @property
+    def has_helium(self) -> bool:
+        """Whether the processor has vectors of float32 that its C compiler seldom finds a use for."""
+        return "+mve.fp" in self.llvm.get("mattr", ())
+
     def find_compiler(self) -> str:
         """Path of the C compiler.
 

@@ -28,7 +28,7 @@ TargetDescription = str | Mapping[str, str | int]
 DEVICE_KINDS = "tvm_xengine.device_kinds"
 """Entry points by which other packages add kinds of devices (see `device_kinds`)."""
 
-_VECTOR_BYTES = (("avx512f", 64), ("avx", 32), ("sse", 16), ("neon", 16))
+_VECTOR_BYTES = (("avx512f", 64), ("avx", 32), ("sse", 16), ("neon", 16), ("mve.fp", 16))
 """Width of the vector registers that a feature of LLVM's brings, the widest first."""
 
 
@@ -114,6 +114,8 @@ def vector_bytes(target: Target) -> int:
 
 def cpu_features(target: Target) -> frozenset[str]:
     """LLVM's names of the features that code for `target` may use."""
+    if target.kind.name == "c":  # of whose processors TVM says this one feature
+        return frozenset({"mve.fp"} if target.attrs.get("feature.has_mve") else ())
     if target.kind.name != "llvm":
         return frozenset()
     removed = {str(a)[1:] for a in target.attrs.get("mattr", ()) if str(a).startswith("-")}

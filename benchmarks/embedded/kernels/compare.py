@@ -111,12 +111,12 @@ LAYERS: Mapping[str, Layer] = {
 }
 
 
-def kernels_of(layer: Layer) -> Mapping[str, DeviceKernel]:
+def kernels_of(layer: Layer, target: str = "host") -> Mapping[str, DeviceKernel]:
     """The kernel of each part, by the function that does the same."""
     example = torch.zeros(layer.example)
     optimizer = xe.SGD(0.1, momentum=0.9)  # plain SGD is fused into gradients
     training = xe.training_step(layer.make(), example, loss="cross_entropy", optimizer=optimizer)
-    machine = machine_of(ExportOptions("host", (Region("sram", 1 << 20),)))
+    machine = machine_of(ExportOptions(target, (Region("sram", 1 << 20),)))
     step = lower_for_target(
         training.step.mod, machine.platform, machine.code, Optimize.SPEED, TRAIN_STEP
     )
@@ -215,12 +215,18 @@ def rows(targets: Sequence[str], dsp: Other | None = None) -> Sequence[Mapping[s
     """One row for each kernel: instructions on each target."""
     made = []
     for name, layer in LAYERS.items():
-        kernels = kernels_of(layer)
+        kernels = {target: kernels_of(layer, target) for target in targets}
         for part in layer.parts:
             row: dict[str, record.Cell] = {"layer": name, "kernel": part.by_hand.partition("_")[2]}
             for target in targets:
                 with tempfile.TemporaryDirectory() as folder:
-                    given = (kernels[part.by_hand], part, layer.macros, target, Path(folder))
+                    given = (
+                        kernels[target][part.by_hand],
+                        part,
+                        layer.macros,
+                        target,
+                        Path(folder),
+                    )
                     row[target], row[f"{target} by hand"] = counted(*given)
                     if dsp is not None and target.startswith("cortex"):
                         is_dense = "DENSE" in layer.macros

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm import ir, tirx
@@ -18,6 +18,7 @@ from tvm_xengine.aot.emit_c.types_in_c import (
     stored_type,
     value_type,
 )
+from tvm_xengine.aot.emit_c.vector_functions import LANES, VECTOR
 from tvm_xengine.errors import UnsupportedModuleError
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
@@ -74,12 +75,18 @@ class ExpressionWriter:
     """Writes expressions; computations that must come first go to `lines`.
 
     ``let`` inside an expression becomes a variable, defined where it is needed: behind the
-    condition that guards it.
+    condition that guards it. Arrays that live in vector variables, `registers`, are read by lane.
     """
 
-    def __init__(self, names: Names, helpers: set[str]) -> None:
+    def __init__(
+        self,
+        names: Names,
+        helpers: set[str],
+        registers: Mapping[ir.Var, Sequence[str]],
+    ) -> None:
         self.names = names
         self.helpers = helpers
+        self.registers = registers
         self.lines: list[str] = []
 
     def write(self, expr: ir.Expr) -> str:
@@ -144,8 +151,12 @@ class ExpressionWriter:
         return float_literal(float(expr.value), dtype_of(expr))
 
     def _load(self, expr: ir.Expr) -> str:
-        dtype = dtype_of(expr)
-        element = self.element(expr.source, _only_index(expr.indices))
+        dtype, index = dtype_of(expr), _only_index(expr.indices)
+        if expr.source in self.registers:
+            vector = self.registers[expr.source][int(index) // LANES]
+            self.helper(VECTOR)
+            return f"{self.helper(f'{VECTOR}_lane')}({vector}, {int(index) % LANES})"
+        element = self.element(expr.source, index)
         return f"{self.helper(f'xe_load_{dtype}')}({element})" if dtype in HALF_TYPES else element
 
     def _cast(self, expr: tirx.Cast) -> str:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.target import Target
 
 from tvm_xengine.aot.emit_c.expressions import ExpressionWriter, Names, dtype_of
 from tvm_xengine.aot.emit_c.types_in_c import stored_type, value_type
+from tvm_xengine.aot.emit_c.vector_functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors import (
+    VectorLoop,
+    VectorWriter,
+    in_registers,
+    read_vector_loop,
+)
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.targets import vector_bytes
+
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,10 @@ def _write(kernel: DeviceKernel, name: str) -> CKernel:
         text = names.give(param)
         constant = "" if param in stored else "const "
         declared.append(f"{constant}{stored_type(_buffer_dtype(param))} *restrict {text}")
-    body = _StatementWriter(names, helpers)
+    memory = _views(func)
+    loops = _vector_loops(func, memory) if _has_vectors(kernel.target) else {}
+    arrays = in_registers(func.body, loops, memory)
+    body = _StatementWriter(names, helpers, loops, arrays)
     body.write(func.body)
     prototype = f"void {name}({', '.join(declared) or 'void'})"
     source = "\n".join([f"{prototype} {{", *(f"  {line}" for line in body.lines), "}"])
@@ -120,6 +134,37 @@ def _used_parameters(func: tirx.PrimFunc, roots: dict[ir.Var, ir.Var]) -> set[ir
     return used
 
 
+def _has_vectors(target: Target) -> bool:
+    return vector_bytes(target) == LANES * _FLOAT_BYTES
+
+
+def _views(func: tirx.PrimFunc) -> dict[ir.Var, ir.Var]:
+    """The buffer that has the bytes of each view; parts of the workspace lie apart."""
+    memory: dict[ir.Var, ir.Var] = {}
+
+    def declare(stmt: tirx.DeclBuffer) -> None:
+        base = _base_of(stmt.data)
+        if base is not None and _byte_offset(stmt.data) is None:
+            memory[stmt.buffer] = memory.get(base, base)
+
+    tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, declare))
+    return memory
+
+
+def _vector_loops(
+    func: tirx.PrimFunc, memory: Mapping[ir.Var, ir.Var]
+) -> dict[tirx.For, VectorLoop]:
+    """The loops of a kernel that can be written as vectors."""
+    found: dict[tirx.For, VectorLoop] = {}
+
+    def visit(loop: tirx.For) -> None:
+        if (vectors := read_vector_loop(loop, memory)) is not None:
+            found[loop] = vectors
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit))
+    return found
+
+
 def _base_of(data: ir.Expr) -> ir.Var | None:
     """The buffer inside a pointer expression made of casts and byte offsets."""
     while isinstance(data, ir.Call):
@@ -136,13 +181,25 @@ def _buffer_dtype(buffer: ir.Var) -> str:
 
 
 class _StatementWriter:
-    def __init__(self, names: Names, helpers: set[str]) -> None:
+    def __init__(
+        self,
+        names: Names,
+        helpers: set[str],
+        vectors: Mapping[tirx.For, VectorLoop],
+        arrays: Set[ir.Var],
+    ) -> None:
         self.names = names
-        self.expressions = ExpressionWriter(names, helpers)
+        self.vectors = vectors
+        self.arrays = arrays
+        self.registers: dict[ir.Var, list[str]] = {}
+        self.operands: dict[str, str] = {}
+        self.expressions = ExpressionWriter(names, helpers, self.registers)
         self.lines: list[str] = []
 
     def write(self, stmt: tirx.Stmt) -> None:
         """Append `stmt`."""
+        if not isinstance(stmt, tirx.Bind) and not self._adds_to_registers(stmt):
+            self.operands.clear()  # what they were read from may be stored to
         match stmt:
             case tirx.SeqStmt():
                 for position, child in enumerate(stmt.seq):
@@ -187,7 +244,9 @@ class _StatementWriter:
 
     def _block(self, stmt: tirx.Stmt) -> None:
         outer, self.lines = self.lines, []
+        self.operands.clear()
         self.write(stmt)
+        self.operands.clear()
         self.lines = outer + [f"  {line}" for line in self.lines]
 
     def _loop(self, stmt: tirx.For) -> None:
@@ -199,10 +258,42 @@ class _StatementWriter:
         end = extent if begin in ("0", "0LL") else f"({begin} + {extent})"
         name = self.names.give(stmt.loop_var)
         kind = stored_type(dtype_of(stmt.loop_var))
+        if stmt in self.vectors:
+            begin = self._vector_loop(self.vectors[stmt], f"{kind} {name}")
+            if begin == extent:
+                return
         step = "++" if stmt.step is None else f" += {self._value(stmt.step)}"
         self.lines.append(f"for ({kind} {name} = {begin}; {name} < {end}; {name}{step}) {{")
         self._block(stmt.body)
         self.lines.append("}")
+
+    def _adds_to_registers(self, stmt: tirx.Stmt) -> bool:
+        vectors = self.vectors.get(stmt)
+        return vectors is not None and all(s.buffer in self.registers for s in vectors.stores)
+
+    def _vector_loop(self, vectors: VectorLoop, variable: str) -> str:
+        """Write a loop as vectors; returns where the rest of it begins."""
+        for bind in vectors.before:
+            self.write(bind)
+        writer = VectorWriter(vectors, self.expressions, self.registers, self.operands)
+        if vectors.is_unrolled:
+            for store in vectors.stores:
+                for first in range(0, vectors.extent, LANES):
+                    self._lines_of(writer.store(store, first))
+            return str(vectors.extent)
+        whole = vectors.extent - vectors.extent % LANES
+        name = variable.split()[-1]
+        self.lines.append(f"for ({variable} = 0; {name} < {whole}; {name} += {LANES}) {{")
+        outer, self.lines = self.lines, []
+        for store in vectors.stores:
+            self._lines_of(writer.store(store, None))
+        self.lines = [*outer, *(f"  {line}" for line in self.lines), "}"]
+        return str(whole)
+
+    def _lines_of(self, text: str) -> None:
+        """Append a statement, after the lines that its expressions need."""
+        self.lines += [*self.expressions.lines, text]
+        self.expressions.lines = []
 
     def _branch(self, stmt: tirx.IfThenElse) -> None:
         # `if ((a == b))` would make clang ask whether `=` was meant.
@@ -225,6 +316,9 @@ class _StatementWriter:
     def _declare(self, stmt: tirx.DeclBuffer) -> None:
         buffer = stmt.buffer
         base = _base_of(stmt.data)
+        if base in self.registers:
+            self.registers[buffer] = self.registers[base]
+            return
         if base is None or base not in self.names.of:  # nothing reads or writes it
             return
         offset = _byte_offset(stmt.data)
@@ -242,8 +336,14 @@ class _StatementWriter:
         count = 1
         for extent in stmt.buffer.ty.shape:
             count *= int(extent)
-        kind = stored_type(_buffer_dtype(stmt.buffer))
-        self.lines.append(f"{kind} {self.names.give(stmt.buffer)}[{count}];")
+        kind, name = stored_type(_buffer_dtype(stmt.buffer)), self.names.give(stmt.buffer)
+        if stmt.buffer not in self.arrays:
+            self.lines.append(f"{kind} {name}[{count}];")
+            return
+        self.expressions.helper(VECTOR)
+        vectors = [self.names.fresh(f"{name}_{k}") for k in range(count // LANES)]
+        self.registers[stmt.buffer] = vectors
+        self.lines.append(f"{VECTOR} {', '.join(vectors)};")
 
     def _evaluate(self, stmt: tirx.Evaluate) -> None:
         value = stmt.value

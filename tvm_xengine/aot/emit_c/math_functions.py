@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tvm_xengine.aot.emit_c.vector_functions import VECTOR_FUNCTIONS
+
 UNARY = {
     "acos": "acos",
     "acosh": "acosh",
@@ -142,6 +144,7 @@ static inline int32_t xe_clz(uint64_t bits, int32_t width) {
   for (int32_t at = width - 1; at >= 0 && !((bits >> at) & 1u); at--) count++;
   return count;
 }""",
+    **VECTOR_FUNCTIONS,
 }
 """Definition of each helper, in an order in which they can be defined."""
 

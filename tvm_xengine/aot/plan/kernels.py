@@ -54,7 +54,8 @@ def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
         If LLVM has no code generator for the target.
     """
     if backend is Backend.C:
-        return Target({"kind": "c"})
+        core = {"mcpu": target.name} if target.has_helium else {}
+        return Target({"kind": "c", **core})
     try:
         return Target({"kind": "llvm", **target.llvm})
     except (ValueError, TypeError) as error:

@@ -31,7 +31,7 @@ def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
             s_tir.transform.CompactBufferAllocation(),
-            # C has no vectors; its compiler finds them in plain loops.
+            # C has no vectors; who writes it, or its compiler, finds them in plain loops.
             *blocks_to_loops(vectors=target.kind.name != "c"),
             *plan_memory(STACK_BYTES),
         ]

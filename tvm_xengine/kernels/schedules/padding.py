@@ -65,7 +65,7 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
         return None
     condition, read, outside = conditional
     axes = (*block.spatial, *block.summed)
-    boxes = _boxes(condition, read, axes)
+    boxes = boxes_of(condition, read, axes)
     lane = _lane_axis(block, read)
     if boxes is None or lane is None or (lane in block.spatial and lane.extent < _LEAST_LANES):
         return None
@@ -75,7 +75,7 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
     copy = _Copy.of(read, boxes, lane, step, lanes)
 
     def from_copy(call: ir.Call) -> ir.Expr:
-        return copy.at(read.indices, axes) if _is_choice(call) else call
+        return copy.at(read.indices, axes) if is_choice(call) else call
 
     term = tvm_ffi.structural_map(fold.term, [(ir.Call, from_copy)])
     value = fold.fold(fold.buffer[tuple(fold.index)], term)
@@ -85,7 +85,7 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
 
 
 @dataclass(frozen=True)
-class _Box:
+class Box:
     """What is read at one dimension of the image.
 
     Attributes
@@ -114,14 +114,14 @@ class _Copy:
     """
 
     read: ir.TensorLoad
-    boxes: tuple[_Box, ...]
+    boxes: tuple[Box, ...]
     lane: Axis
     step: int
     buffer: ir.Var
 
     @classmethod
     def of(
-        cls, read: ir.TensorLoad, boxes: Sequence[_Box], lane: Axis, step: int, lanes: int
+        cls, read: ir.TensorLoad, boxes: Sequence[Box], lane: Axis, step: int, lanes: int
     ) -> _Copy:
         shape = [box.most - box.least + 1 for box in boxes]
         whole = min(lanes, 1 << (lane.extent - 1).bit_length())
@@ -178,7 +178,7 @@ def _only_conditional(fold: Accumulation) -> tuple[ir.Expr, ir.TensorLoad, ir.Ex
             found.append(call)
 
     tvm_ffi.structural_walk(fold.term, (ir.Call, visit))
-    if len(found) != 1 or not _is_choice(found[0]):
+    if len(found) != 1 or not is_choice(found[0]):
         return None
     condition, read, outside = found[0].args
     if not isinstance(read, ir.TensorLoad) or not isinstance(outside, (tirx.FloatImm, tirx.IntImm)):
@@ -186,13 +186,15 @@ def _only_conditional(fold: Accumulation) -> tuple[ir.Expr, ir.TensorLoad, ir.Ex
     return condition, read, outside
 
 
-def _is_choice(call: ir.Call) -> bool:
-    return isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else"
+def is_choice(expr: ir.Expr) -> bool:
+    """Whether an expression is ``if_then_else``."""
+    is_call = isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op)
+    return is_call and expr.op.name == "prim.if_then_else"
 
 
-def _boxes(condition: ir.Expr, read: ir.TensorLoad, axes: Sequence[Axis]) -> list[_Box] | None:
+def boxes_of(condition: ir.Expr, read: ir.TensorLoad, axes: Sequence[Axis]) -> list[Box] | None:
     """Where the image is read; None where the condition is not that of a box."""
-    analyzer = _analyzer(axes)
+    analyzer = analyzer_of(axes)
     found = []
     for index, extent in zip(read.indices, read.source.ty.shape, strict=True):
         reach = analyzer.const_int_bound(index)
@@ -207,7 +209,7 @@ def _boxes(condition: ir.Expr, read: ir.TensorLoad, axes: Sequence[Axis]) -> lis
         else:
             found[dimension][3] = min(found[dimension][3], value)
     # What the condition does not guard is inside, so only what is read needs to be copied.
-    boxes = [_Box(lo, hi, max(lo, a), min(hi + 1, b)) for lo, hi, a, b in found]
+    boxes = [Box(lo, hi, max(lo, a), min(hi + 1, b)) for lo, hi, a, b in found]
     return boxes if all(box.first < box.stop for box in boxes) else None
 
 
@@ -260,7 +262,8 @@ def _slice_bytes(buffer: ir.Var, blocks: Sequence[Block]) -> int:
     return math.prod(shape) * int(buffer.ty.dtype.dtype.itemsize)
 
 
-def _analyzer(axes: Sequence[Axis]) -> sym.Analyzer:
+def analyzer_of(axes: Sequence[Axis]) -> sym.Analyzer:
+    """An analyzer that knows the extents of axes."""
     analyzer = sym.Analyzer()
     for axis in axes:
         analyzer.bind(axis.var, ir.Range(0, max(axis.extent, 1)))
@@ -268,5 +271,5 @@ def _analyzer(axes: Sequence[Axis]) -> sym.Analyzer:
 
 
 def _simplified(exprs: Sequence[ir.Expr], axes: Sequence[Axis]) -> list[ir.Expr]:
-    analyzer = _analyzer(axes)
+    analyzer = analyzer_of(axes)
     return [analyzer.simplify(expr) for expr in exprs]

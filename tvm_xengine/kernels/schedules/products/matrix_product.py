@@ -15,17 +15,26 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.accumulation import substitute
+from tvm_xengine.kernels.schedules.blocks import Axis
 from tvm_xengine.kernels.schedules.loops import loop, nest, sequence, share, unravel
+from tvm_xengine.kernels.schedules.padding import is_choice
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
+from tvm_xengine.kernels.schedules.products.in_place import with_cheaper_vectors
 from tvm_xengine.kernels.schedules.products.packing import Position, pack_left, pack_right
+from tvm_xengine.kernels.schedules.products.padded import (
+    PaddedCopy,
+    with_copies,
+    with_rows_apart,
+)
 from tvm_xengine.kernels.schedules.products.phases import split_contraction
 from tvm_xengine.kernels.schedules.products.register_tile import (
+    Panels,
     clear_sums,
     multiply_panels,
     store_sums,
 )
 from tvm_xengine.kernels.schedules.products.tiling import DEPTH_BLOCK, TiledProduct, choose_tiling
-from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR, inplace_pairs
 
 
 def write_matrix_product(
@@ -35,7 +44,8 @@ def write_matrix_product(
     io_bytes = sum(_size_bytes(param) for param in func.params)
     phases = split_contraction(contraction)
     in_parts = _may_be_stored_in_parts(func, contraction)
-    body = sequence([_write(phase, target, io_bytes, in_parts) for phase in phases])
+    overwritten = [func.params[pair.input] for pair in inplace_pairs(func)]
+    body = sequence([_write(phase, target, io_bytes, in_parts, overwritten) for phase in phases])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
@@ -48,13 +58,41 @@ def _may_be_stored_in_parts(func: tirx.PrimFunc, contraction: Contraction) -> bo
     return dtype == contraction.dtype and INPLACE_ATTR not in func.attrs
 
 
-def _write(contraction: Contraction, target: Target, io_bytes: int, in_parts: bool) -> tirx.Stmt:
+def _write(
+    contraction: Contraction,
+    target: Target,
+    io_bytes: int,
+    in_parts: bool,
+    overwritten: Sequence[ir.Var],
+) -> tirx.Stmt:
     depth = size(contraction.depth)
     if depth == 0:
         return _write_empty_sum(contraction)
     most = DEPTH_BLOCK if in_parts else depth
-    tiling = choose_tiling(contraction, target, io_bytes, most_depth=most)
-    return _Writer(TiledProduct(contraction, tiling)).write()
+    copies: tuple[PaddedCopy, ...] = ()
+    if target.kind.name == "c":
+        contraction, copies, most = _read_in_place(contraction, target, most, in_parts)
+    tiling = choose_tiling(contraction, target, io_bytes, most_depth=most, overwritten=overwritten)
+    return _Writer(TiledProduct(contraction, tiling), copies).write()
+
+
+def _read_in_place(
+    contraction: Contraction, target: Target, most_depth: int, in_parts: bool
+) -> tuple[Contraction, tuple[PaddedCopy, ...], int]:
+    """A contraction that reads its factors where they lie, or where a padded copy lies.
+
+    Where the depth is an image, each image of a batch is copied by itself.
+    """
+    apart = with_rows_apart(contraction)
+    around: Sequence[Axis] = ()
+    if apart is contraction and in_parts and is_choice(contraction.right):
+        images, *inner = contraction.depth
+        if images.extent > 1 and inner:
+            around, most_depth = [images], size(inner)
+    padded, copies = with_copies(apart, around)
+    if not copies:
+        padded = contraction
+    return with_cheaper_vectors(padded, target), copies, most_depth
 
 
 def _size_bytes(param: ir.Var) -> int:
@@ -78,14 +116,15 @@ def _write_empty_sum(contraction: Contraction) -> tirx.Stmt:
 class _Writer:
     """Writes the loops around the panels of one contraction."""
 
-    def __init__(self, product: TiledProduct) -> None:
+    def __init__(self, product: TiledProduct, copies: Sequence[PaddedCopy]) -> None:
         self.p = product
+        self.copies = copies
         self.c = product.contraction
         self.t = product.tiling
 
     def write(self) -> tirx.Stmt:
         batch = size(self.c.batch)
-        left = tirx.AllocBuffer(self.p.left)
+        left = [] if self.t.left_in_place else [tirx.AllocBuffer(self.p.left)]
         if self.t.workers > 1 and batch >= self.t.workers:
             return share(
                 batch,
@@ -93,12 +132,13 @@ class _Writer:
                 lambda b: self._one_product(unravel(b, self.c.batch), 1),
                 "batch",
                 dtype=self.p.index_dtype,
-                setup=[left],
+                setup=left,
             )
         product = self._loop(
             batch, lambda b: self._one_product(unravel(b, self.c.batch), self.t.workers), "batch"
         )
-        return sequence([left, product])
+        buffers = [tirx.AllocBuffer(copy.buffer) for copy in self.copies]
+        return sequence([*buffers, *(copy.filled() for copy in self.copies), *left, product])
 
     def _one_product(self, at: Position, workers: int) -> tirx.Stmt:
         p = self.p
@@ -121,13 +161,14 @@ class _Writer:
                 "column_block",
                 dtype=p.index_dtype,
                 setup=[
-                    tirx.AllocBuffer(p.right),
+                    *([] if self.t.right_in_place else [tirx.AllocBuffer(p.right)]),
                     *([] if p.stores_from_registers else [tirx.AllocBuffer(p.tile)]),
                     tirx.AllocBuffer(p.sums),
                     clear_sums(p),
                 ],
             )
-            return sequence([pack, multiply])
+            copies = [copy.copied(here) for copy in self.copies]
+            return sequence([*copies, *([] if self.t.left_in_place else [pack]), multiply])
 
         return self._loop(p.depth_blocks, depth_block, "depth_block")
 
@@ -140,12 +181,16 @@ class _Writer:
             def column_panel(column: ir.Expr) -> tirx.Stmt:
                 first_column = (block * panels + column) * self.t.column_tile
                 store = self._store_tile(at, depth_block, first_row, first_column)
-                return multiply_panels(p, row, column, store)
+                panel = Panels(at, row, column, first_row, first_column)
+                return multiply_panels(p, panel, store)
 
             return self._loop(panels, column_panel, "column_panel")
 
+        product = self._loop(p.row_panels, row_panel, "row_panel")
+        if self.t.right_in_place:
+            return product
         pack = self._loop(panels, lambda q: pack_right(p, at, block, q), "column_panel")
-        return sequence([pack, self._loop(p.row_panels, row_panel, "row_panel")])
+        return sequence([pack, product])
 
     def _store_tile(
         self, at: Position, depth_block: ir.Expr, first_row: ir.Expr, first_column: ir.Expr

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tvm import ir, tirx
 
 from tvm_xengine.kernels.schedules.accumulation import substitute
-from tvm_xengine.kernels.schedules.loops import ForKind, loop, sequence, unravel
-from tvm_xengine.kernels.schedules.products.packing import Position
+from tvm_xengine.kernels.schedules.loops import ForKind, loop, ravel, sequence, unravel
+from tvm_xengine.kernels.schedules.products.packing import (
+    Depth,
+    Position,
+    left_at,
+    over_depth,
+    right_at,
+)
 from tvm_xengine.kernels.schedules.products.tiling import TiledProduct
 
 
-def multiply_panels(
-    p: TiledProduct, row_panel: ir.Expr, panel: ir.Expr, store: tirx.Stmt
-) -> tirx.Stmt:
+@dataclass(frozen=True)
+class Panels:
+    """A panel of each factor: its number among those that are packed, and where it begins.
+
+    Attributes
+    ----------
+    at
+        Where the loops around are.
+    """
+
+    at: Position
+    row_panel: ir.Expr
+    column_panel: ir.Expr
+    first_row: ir.Expr
+    first_column: ir.Expr
+
+
+def multiply_panels(p: TiledProduct, panels: Panels, store: tirx.Stmt) -> tirx.Stmt:
     """Multiply two panels, and `store` the product, from the tile if there is one.
 
     The sums are zero before and after. That they live on while the tile is stored keeps
@@ -24,20 +45,30 @@ def multiply_panels(
     """
     row_tile, column_tile, depth = p.tiling.row_tile, p.tiling.column_tile, p.tiling.depth
 
-    def add(k: ir.Expr, i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
-        left = p.left[(row_panel * depth + k) * row_tile + i]
-        right = p.right[(panel * depth + k) * column_tile + j]
+    def left(k: Depth, i: ir.Expr) -> ir.Expr:
+        if p.tiling.left_in_place:
+            return left_at(p, panels.at, panels.first_row + i, k)
+        place = ravel(k, p.tiling.depth_extents)
+        return p.left[(panels.row_panel * depth + place) * row_tile + i]
+
+    def right(k: Depth, j: ir.Expr) -> ir.Expr:
+        if p.tiling.right_in_place:
+            return right_at(p, panels.at, panels.first_column + j, k)
+        place = ravel(k, p.tiling.depth_extents)
+        return p.right[(panels.column_panel * depth + place) * column_tile + j]
+
+    def add(k: Depth, i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
         place = i * column_tile + j
-        return tirx.BufferStore(p.sums, p.sums[place] + left * right, [place])
+        return tirx.BufferStore(p.sums, p.sums[place] + left(k, i) * right(k, j), [place])
 
     def copy(i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
         place = i * column_tile + j
         return tirx.BufferStore(p.tile, p.sums[place], [place])
 
-    def of_depth(k: ir.Expr) -> tirx.Stmt:
+    def of_depth(k: Depth) -> tirx.Stmt:
         return _in_registers(p, lambda i, j: add(k, i, j))
 
-    product = loop(depth, of_depth, "k", dtype=p.index_dtype)
+    product = over_depth(p, panels.at, of_depth)
     if p.stores_from_registers:
         return sequence([product, store, clear_sums(p)])
     return sequence([product, _in_registers(p, copy), clear_sums(p), store])
@@ -66,7 +97,7 @@ def store_sums(
     place_in_depth
         Whether nothing was stored before, and whether nothing will be added later.
     """
-    c, run = p.contraction, _contiguous_columns(p)
+    c, run = p.contraction, p.run
     is_first, is_last = place_in_depth
 
     def stored(here: Position, value: ir.Expr) -> tirx.Stmt:
@@ -111,13 +142,15 @@ def _store_each(
     first_column: ir.Expr,
     stored: Callable[[Position, ir.Expr], tirx.Stmt],
 ) -> tirx.Stmt:
-    """One statement for each sum, so that where it goes is computed once for a row or a column."""
+    """One statement for each vector of sums, so that where it goes is computed once for a row or a column."""
     c, (rows, columns) = p.contraction, (p.tiling.row_tile, p.tiling.column_tile)
 
-    def element(i: int, j: int) -> tirx.Stmt:
+    def element(i: int, j: int, lane: ir.Expr) -> tirx.Stmt:
         row, column = first_row + i, first_column + j
         here = {**at, **unravel(row, c.rows), **unravel(column, c.columns)}
-        store = stored(here, p.sums[i * columns + j])
+        if p.tiling.lanes > 1:
+            here[c.columns[-1].var] += lane
+        store = stored(here, p.sums[i * columns + j + lane])
         # The last panel has `rest` rows, or columns; before them none is beyond the product.
         places = ((row, i, p.rows, rows), (column, j, p.columns, columns))
         for place, offset, extent, tile in places:
@@ -125,16 +158,14 @@ def _store_each(
                 store = tirx.IfThenElse(place < extent, store, None)
         return store
 
-    return sequence([element(i, j) for i in range(rows) for j in range(columns)])
+    def vector(i: int, j: int) -> tirx.Stmt:
+        lanes = ForKind.VECTORIZED
+        return loop(
+            p.tiling.lanes, lambda lane: element(i, j, lane), "lane", lanes, dtype=p.index_dtype
+        )
 
-
-def _contiguous_columns(p: TiledProduct) -> int:
-    """Number of neighbouring columns that lie side by side in the output."""
-    innermost = p.contraction.columns[-1]
-    last = p.contraction.index[-1]
-    if isinstance(last, ir.Var) and last.same_as(innermost.var):
-        return math.gcd(innermost.extent, p.tiling.lanes)
-    return 1
+    starts = range(0, columns, p.tiling.lanes)
+    return sequence([vector(i, j) for i in range(rows) for j in starts])
 
 
 def _in_registers(p: TiledProduct, body: Callable[[ir.Expr, ir.Expr], tirx.Stmt]) -> tirx.Stmt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.blocks import Axis
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
+from tvm_xengine.kernels.schedules.products.in_place import VECTORS, is_contiguous_in, is_plain
 from tvm_xengine.kernels.targets import core_count, cpu_features, vector_bytes
 
 DEPTH_BLOCK = 512
@@ -42,6 +44,10 @@ class Tiling:
         Column tiles packed at a time.
     workers
         Threads that share the work.
+    left_in_place, right_in_place
+        Whether a factor is read where it lies, not from packed panels.
+    is_small
+        Whether the core runs one instruction after another.
     """
 
     lanes: int
@@ -50,6 +56,9 @@ class Tiling:
     depth_extents: tuple[int, ...]
     column_panels: int
     workers: int
+    left_in_place: bool = False
+    right_in_place: bool = False
+    is_small: bool = False
 
     @property
     def depth(self) -> int:
@@ -58,7 +67,12 @@ class Tiling:
 
 
 def choose_tiling(
-    contraction: Contraction, target: Target, io_bytes: int, *, most_depth: int = DEPTH_BLOCK
+    contraction: Contraction,
+    target: Target,
+    io_bytes: int,
+    *,
+    most_depth: int = DEPTH_BLOCK,
+    overwritten: Collection[ir.Var] = (),
 ) -> Tiling:
     """Return sizes that keep the sums in registers and the panels in the caches.
 
@@ -68,26 +82,62 @@ def choose_tiling(
         Size of all inputs and outputs, which the workspace should not exceed.
     most_depth
         Terms of each sum that may be added at a time.
+    overwritten
+        Buffers over which the output lies.
     """
     itemsize = 8 if contraction.dtype == "float64" else 4
     lanes = max(vector_bytes(target) // itemsize, 1)
     rows, columns = size(contraction.rows), size(contraction.columns)
     vectors = 1 if columns <= lanes else 2
-    sums = 26 if cpu_features(target) & {"avx512f", "neon"} else 12
-    row_tile = _row_tile(rows, sums // vectors)
-    column_tile = lanes * vectors
+    right_in_place = left_in_place = False
     depth_extents = _depth_extents(contraction.depth, most_depth)
+    is_c = target.kind.name == "c"
+    if is_c and _are_whole(contraction.depth, depth_extents):
+        left_in_place = is_plain(contraction.left, overwritten)
+        if is_plain(contraction.right, overwritten):
+            fitting = [v for v in VECTORS if is_contiguous_in(contraction, v * lanes)]
+            vectors = fitting[0] if lanes > 1 and fitting else vectors
+            right_in_place = lanes == 1 or bool(fitting)
+    most_rows = _sums_in_registers(cpu_features(target)) // vectors
+    row_tile = _small_row_tile(rows, most_rows, vectors) if is_c else _row_tile(rows, most_rows)
+    column_tile = lanes * vectors
     panels = -(-columns // column_tile)
     block_bytes = min(_COLUMN_BLOCK_BYTES, io_bytes // _COLUMN_BLOCK_SHARE)
     cached = block_bytes // (itemsize * column_tile * math.prod(depth_extents))
-    if lanes == 1:  # blocks of equal size: a product is stored without conditions on its last block
+    if right_in_place:
+        cached = panels
+    elif (
+        lanes == 1
+    ):  # blocks of equal size: a product is stored without conditions on its last block
         cached = max(k for k in range(1, panels + 1) if panels % k == 0 and k <= max(cached, 1))
     cores = core_count(target) if contraction.multiplications >= _PARALLEL_MULTIPLICATIONS else 1
     if size(contraction.batch) >= cores:
         column_panels = min(max(cached, 1), panels)
     else:
         column_panels = min(max(cached, 1), -(-panels // cores))
-    return Tiling(lanes, row_tile, column_tile, depth_extents, column_panels, cores)
+    return Tiling(
+        lanes,
+        row_tile,
+        column_tile,
+        depth_extents,
+        column_panels,
+        cores,
+        left_in_place,
+        right_in_place,
+        is_c,
+    )
+
+
+def _are_whole(axes: tuple[Axis, ...], extents: tuple[int, ...]) -> bool:
+    """Whether the depth is cut into blocks of equal size."""
+    return axes[-len(extents)].extent % extents[0] == 0
+
+
+def _sums_in_registers(features: frozenset[str]) -> int:
+    """Vectors of sums, beside those of operands: of 32 registers, of Helium's 8, of 16 elsewhere."""
+    if features & {"avx512f", "neon"}:
+        return 26
+    return 6 if "mve.fp" in features else 12
 
 
 def _row_tile(rows: int, most: int) -> int:
@@ -96,6 +146,16 @@ def _row_tile(rows: int, most: int) -> int:
         return rows
     tiles = range(max(most // 2, 1), most + 1)
     return min(tiles, key=lambda tile: (-(-rows // tile) * (tile + 2), -tile))
+
+
+def _small_row_tile(rows: int, most: int, vectors: int) -> int:
+    """The same for a core that runs one instruction after another.
+
+    A step of the depth loads each row and each vector, multiplies them, and takes about three
+    instructions for the loop.
+    """
+    tiles = range(1, min(rows, most) + 1)
+    return min(tiles, key=lambda t: (-(-rows // t) * (t * (vectors + 1) + vectors + 3), -t))
 
 
 def _depth_extents(axes: tuple[Axis, ...], most: int) -> tuple[int, ...]:
@@ -210,7 +270,23 @@ class TiledProduct:
         for kind in (ir.Call, ir.TensorLoad):
             tvm_ffi.structural_walk(finish, (kind, more.append))
         blocks = -(-self.columns // self.tiling.column_tile) % self.tiling.column_panels
-        return self.tiling.lanes == 1 and blocks == 0 and not more
+        return self.stores_lanes and blocks == 0 and not more
+
+    @property
+    def stores_lanes(self) -> bool:
+        """Whether each vector of sums is a run of the output: always, where a vector is one number."""
+        lanes = self.tiling.lanes
+        is_whole = self.columns % self.tiling.column_tile == 0
+        return lanes == 1 or (self.tiling.is_small and is_whole and self.run == lanes)
+
+    @cached_property
+    def run(self) -> int:
+        """Number of neighbouring columns that lie side by side in the output."""
+        innermost = self.contraction.columns[-1]
+        last = self.contraction.index[-1]
+        if isinstance(last, ir.Var) and last.same_as(innermost.var):
+            return math.gcd(innermost.extent, self.tiling.lanes)
+        return 1
 
     @cached_property
     def tile(self) -> ir.Var:
