@@ -114,7 +114,10 @@ def test_a_library_for_the_virtual_machine_is_written(tmp_path: Path) -> None:
         (("--target", "cortex-m99", "--arena-bytes", "1MiB"), "unknown target 'cortex-m99'"),
         (("--target", "host"), "say how much memory"),
         (
-            ("--target", "host", "--arena-bytes", "1MiB", "--objective", "makespan"),
+            (
+                *("--target", "host", "--arena-bytes", "1MiB"),
+                *("--format", "tvm", "--objective", "makespan"),
+            ),
             "objective cost",
         ),
         (("--target", "host", "--regions", "sram=lots"), "cannot read the region"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,7 +46,8 @@ from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.program.step_program import KernelRun
+from tvm_xengine.program.step_program import KernelRun, TensorCopy
+from tvm_xengine.program.transfers import Channel
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.training.saved_names import saved_names
@@ -216,7 +217,21 @@ def _package(plan: PreparedExport) -> Package:
         frozen=_frozen(plan.model, constants),
         layout=layout_called(options.layout, has_objects=options.backend is Backend.LLVM),
         origin=hash_of({role.name: plan.model.state[role.variable] for role in plan.model.roles}),
+        channels=_channels(functions),
     )
+
+
+def _channels(functions: Sequence[PlannedFunction]) -> tuple[Channel, ...]:
+    """Between which regions copies run beside computations."""
+    found: dict[Channel, None] = {}
+    for function in functions:
+        platform = function.plan.problem.platform
+        for call in function.program.calls if function.plan.is_overlapped else ():
+            if isinstance(call, TensorCopy):
+                pair = (call.src.device, call.dst.device)
+                if platform.copy_stream(*pair) == pair:
+                    found[pair] = None
+    return tuple(sorted(found))
 
 
 def _frozen(model: ForwardModel, constants: Mapping[str, Array]) -> dict[str, str]:

@@ -43,7 +43,7 @@ from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array, static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
-from tvm_xengine.solvers.result import StopReason
+from tvm_xengine.solvers.result import Objective, StopReason
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.recipe import Recipe
@@ -436,10 +436,11 @@ def machine_of(options: ExportOptions) -> Machine:
     is_vm = options.backend is Backend.VM
     code = code_target(target, Backend.LLVM if is_vm else options.backend)
     alignment_bytes = _ALIGNMENT_BYTES[options.backend]
+    beside = options.plan.objective is Objective.MAKESPAN
     if options.platform is None:
-        platform = regions_platform(options.regions, alignment_bytes)
+        platform = regions_platform(options.regions, alignment_bytes, copies_beside=beside)
     else:
-        platform = writable_platform(options.platform, alignment_bytes)
+        platform = writable_platform(options.platform, alignment_bytes, copies_beside=beside)
     check_energy(platform, options.plan.objective)
     bandwidth = {
         region.name: region.bandwidth_gb_s

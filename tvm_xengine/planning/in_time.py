@@ -19,28 +19,35 @@ _EFFORT = QUICK_EFFORT // 10
 """For a layout that only has to fit."""
 
 
-def as_it_runs(plan: Plan) -> Plan:
+def as_it_runs(plan: Plan, *, reserve_home: bool = False) -> Plan:
     """The plan; where it is overlapped, in the layout of the least makespan, or on one device after all.
 
     Bytes that are free by the order of steps may still be in use, because streams run ahead of each
     other, and the stream that takes them over waits. Where the budgets have room, they lie apart. Where
     all that does not save what streams take to start, the whole step runs on one device that has room.
+
+    Parameters
+    ----------
+    reserve_home
+        Whether all state lies at the bottom of its arena, as it does in the plan.
     """
     if not plan.is_overlapped:
         return plan
     if not plan.has_streams:
         return plan.laid_out(plan.arenas)
-    found = [_in_time(plan), plan.laid_out(plan.arenas)]
+    found = [_in_time(plan, reserve_home=reserve_home), plan.laid_out(plan.arenas)]
     alone = (_alone_on(plan, device.name) for device in plan.problem.platform.computing)
     return min(found + [one for one in alone if one is not None], key=Plan.step_us)
 
 
-def _in_time(plan: Plan) -> Plan:
+def _in_time(plan: Plan, *, reserve_home: bool) -> Plan:
     problem, schedule, simulation = plan.problem, plan.schedule, plan.simulation
     chosen = dict.fromkeys(problem.platform.index, plan.arenas)
     for ratio in _SLACK_RATIOS:
         timeline = Timeline(simulation.intervals_us, ratio * simulation.makespan_us)
-        arenas = plan_arenas(problem, schedule, effort=_EFFORT, timeline=timeline)
+        arenas = plan_arenas(
+            problem, schedule, effort=_EFFORT, reserve_home=reserve_home, timeline=timeline
+        )
         too_large = arenas.excess_bytes(problem.platform)
         chosen |= {device: arenas for device in chosen if device not in too_large}
     return plan.laid_out(_joined(schedule, chosen))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,11 @@ def stream_of(call: Call, platform: Platform) -> Stream:
 
 
 def split_into_streams(program: StepProgram, platform: Platform) -> Streams:
+    """The streams of a program on a platform; see `split_by`."""
+    return split_by(program, lambda call: stream_of(call, platform))
+
+
+def split_by(program: StepProgram, owner: Callable[[Call], Stream]) -> Streams:
     """The streams of a program; every interleaving that respects the events computes the same.
 
     A call waits for each earlier one of another stream with which it shares bytes that either of
@@ -61,7 +66,7 @@ def split_into_streams(program: StepProgram, platform: Platform) -> Streams:
     it takes over, so that no interleaving needs more memory than the program. Waits that follow
     from others are left out.
     """
-    owners = [stream_of(call, platform) for call in program.calls]
+    owners = [owner(call) for call in program.calls]
     streams = list(dict.fromkeys(owners))
     number = {stream: k for k, stream in enumerate(streams)}
     order = _Order(program, len(streams))

@@ -22,7 +22,7 @@ from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
-from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.model_loss import ModelLoss
 
 
@@ -108,6 +108,7 @@ def export_for_target(
     time_limit_s: float = 60.0,
     entries: Sequence[str] = ("train_step", "eval"),
     train_budget: TrainBudget | None = None,
+    objective: str = "cost",
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -131,6 +132,9 @@ def export_for_target(
     train_budget
         Chooses which of the trained layers are trained, so that all fits; None trains them all. The
         report has the choice.
+    objective
+        ``cost``, the sum of all times; ``makespan``, where DMA copies between regions while the processor
+        computes in the first one.
 
     Raises
     ------
@@ -144,7 +148,7 @@ def export_for_target(
     options = ExportOptions(
         target=target,
         regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
-        plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
+        plan=PlanOptions(objective=Objective(objective), limits=Limits(time_limit_s=time_limit_s)),
         learning_rate=training.known_recipe.optimizer.lr,
         entries=chosen_entries(patterns("entries", entries)),
         recipe=training.known_recipe,

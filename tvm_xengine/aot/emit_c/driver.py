@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions
+from tvm_xengine.aot.emit_c.dma import dma_functions
 from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
@@ -43,6 +44,7 @@ static int32_t check_ctx(const {name}_ctx *ctx) {{
         _reset(package),
         *(_setter(package, hyper) for hyper in package.hyper),
         _input_check(package),
+        *([dma_functions(package)] if package.channels else []),
         *(entry_point(package, entry) for entry in package.functions),
         *([_discard(package)] if package.accumulates else []),
         checkpoint_functions(package),
@@ -57,6 +59,7 @@ def _init(package: Package) -> str:
         CHECK_CTX,
         "  ctx->ready = 0;",
         *(["  ctx->samples = 0;"] if package.accumulates else []),
+        *([f"  (void){package.name}_use_dma(ctx, NULL);"] if package.channels else []),
         *(f"  ctx->region[{position}] = NULL;" for position in range(len(names))),
     ]
     lines.append(f"  if (plan_hash != {macro}_PLAN_HASH) return {macro}_EPLAN;")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.prototypes import arguments, prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX
@@ -10,12 +12,14 @@ from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import GRADIENT_WEIGHT, Package
 from tvm_xengine.program.step_program import (
     ArenaView,
+    Call,
     KernelRun,
     Operand,
     Outside,
     StepProgram,
     TensorCopy,
 )
+from tvm_xengine.program.transfers import Action, Channel, Run, Start, Wait, in_transfers
 
 
 def entry_point(package: Package, entry: Entry) -> str:
@@ -89,20 +93,51 @@ def _calls(package: Package, entry: Entry) -> list[str]:
     lines = []
     program = package.functions[entry]
     ready = _loss_ready(program) if entry.learns else None
-    for position, call in enumerate(program.calls):
-        match call:
-            case KernelRun():
-                lines += _kernel_call(package, position, call)
-            case TensorCopy():
-                src, dst = (_pointer(place, "uint8_t") for place in (call.src, call.dst))
-                lines.append(
-                    f"  /* {position}: copy {call.tensor} from {call.src.device} to {call.dst.device} */"
-                )
-                lines.append(f"  memcpy({dst}, {src}, {call.dst.size_bytes}u);")
-        if position == ready:
+    for action in _actions(package, program):
+        match action:
+            case Run():
+                lines += _call(package, action.position, program.calls[action.position])
+            case Start():
+                lines += _started(package, action, program)
+            case Wait():
+                lines.append(_waiting(package, action.channel, action.pending))
+        if isinstance(action, (Run, Start)) and action.position == ready:
+            left = [_waiting(package, channel, 0) for channel in package.channels]
+            lines += left if isinstance(action, Start) else []
             loss = _pointer(program.interface.results["loss"], "const float", package)
-            lines += loss_guard(package, loss)
+            lines += loss_guard(package, loss, left)
     return lines
+
+
+def _actions(package: Package, program: StepProgram) -> Sequence[Action]:
+    if package.channels:
+        return in_transfers(program, package.channels)
+    return [Run(position) for position in range(len(program.calls))]
+
+
+def _call(package: Package, position: int, call: Call) -> list[str]:
+    if isinstance(call, KernelRun):
+        return _kernel_call(package, position, call)
+    src, dst = (_pointer(place, "uint8_t") for place in (call.src, call.dst))
+    return [
+        f"  /* {position}: copy {call.tensor} from {call.src.device} to {call.dst.device} */",
+        f"  memcpy({dst}, {src}, {call.dst.size_bytes}u);",
+    ]
+
+
+def _started(package: Package, start: Start, program: StepProgram) -> list[str]:
+    call = program.calls[start.position]
+    assert isinstance(call, TensorCopy)
+    src, dst = _pointer(call.src, "const uint8_t"), _pointer(call.dst, "uint8_t")
+    channel = package.channels.index(start.channel)
+    return [
+        f"  /* {start.position}: start to copy {call.tensor} from {call.src.device} to {call.dst.device} */",
+        f"  dma_start(ctx, {channel}u, {dst}, {src}, {call.dst.size_bytes}u);",
+    ]
+
+
+def _waiting(package: Package, channel: Channel, pending: int) -> str:
+    return f"  dma_wait(ctx, {package.channels.index(channel)}u, {pending}u);"
 
 
 def _kernel_call(package: Package, position: int, call: KernelRun) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -33,11 +33,13 @@ def input_guard(package: Package, given: Argument) -> list[str]:
     return _loop(package, "NAN", given, check)
 
 
-def loss_guard(package: Package, loss: str) -> list[str]:
-    """Return ``_ENAN`` where the loss is not finite; `loss` is a pointer to it."""
+def loss_guard(package: Package, loss: str, before: Sequence[str]) -> list[str]:
+    """Return ``_ENAN`` where the loss is not finite, after the lines `before`; `loss` points to it."""
+    left = "".join(f" {line.strip()}" for line in before)
+    refused = f"return {package.macro}_ENAN;"
     return [
         f"#if {package.macro}_NAN_GUARD",
-        f"  if (!(*{loss} - *{loss} == 0.0f)) return {package.macro}_ENAN;",
+        f"  if (!(*{loss} - *{loss} == 0.0f)) {f'{{{left} {refused} }}' if left else refused}",
         "#endif",
     ]
 

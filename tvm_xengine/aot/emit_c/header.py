@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
+from tvm_xengine.aot.emit_c.dma import dma_prototype, dma_types
 from tvm_xengine.aot.emit_c.entry_point import guard_protects_state
 from tvm_xengine.aot.emit_c.guards import guard_macros
 from tvm_xengine.aot.emit_c.prototypes import (
@@ -51,7 +52,7 @@ extern "C" {{
 
 {status_codes(package)}
 
-{_context(package)}
+{dma_types(package)}{_context(package)}
 
 /* Return 0 when all bytes were written, or read from `offset` on. */
 typedef int (*{name}_write_fn)(void *user, const void *data, size_t bytes);
@@ -139,11 +140,12 @@ def _context(package: Package) -> str:
         if package.accumulates
         else ""
     )
+    dma = f"  {name}_dma dma; /* see {name}_use_dma */\n" if package.channels else ""
     return f"""\
 /* Belongs to the functions below: read it, and let only them write it. */
 typedef struct {{
   uint8_t *region[{macro}_NUM_REGIONS];
-{settings}{sums}  uint32_t ready; /* whether there is a state */
+{settings}{sums}{dma}  uint32_t ready; /* whether there is a state */
 }} {name}_ctx;"""
 
 
@@ -168,6 +170,11 @@ def _functions(package: Package) -> str:
         parts.append(
             f"/* Forgets the accumulated gradients. Returns EINVAL, EALIGN. */\n"
             f"int32_t {name}_discard({name}_ctx *ctx);"
+        )
+    if package.channels:
+        parts.append(
+            f"/* Takes how regions are copied, after init, which forgets it. NULL: by memcpy at\n"
+            f"   their start. Returns EINVAL, EALIGN. */\n{dma_prototype(package)};"
         )
     parts += [
         f"/* Changes a setting, which checkpoints hold too. Returns EINVAL, EALIGN; NaN and infinity are\n"

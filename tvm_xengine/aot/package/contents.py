@@ -19,6 +19,7 @@ from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.program.step_program import ArenaView, Outside, OutsideView, StepProgram
+from tvm_xengine.program.transfers import Channel
 
 Array = NDArray[np.generic]
 
@@ -119,6 +120,8 @@ class Package:
         Which of them are tensors of the model, by their names in checkpoints.
     origin
         Hash of the values that the model was exported with.
+    channels
+        Between which regions copies run beside computations; empty where the processor makes them.
     kernels, codes
         By `DeviceKernel.symbol`.
     storage_error
@@ -146,6 +149,7 @@ class Package:
     frozen: Mapping[str, str] = field(default_factory=dict)
     origin: int = 0
     layout: Layout = CMAKE
+    channels: tuple[Channel, ...] = ()
 
     @property
     def macro(self) -> str:
@@ -183,6 +187,7 @@ class Package:
             [[t.name, asdict(t.place)] for t in self.state],
             sorted(self.hyper),
             {name: hashlib.sha256(a.tobytes()).hexdigest() for name, a in self.constants.items()},
+            *([self.channels] if self.channels else []),
         ]
         digest = hashlib.sha256(
             json.dumps(document, sort_keys=True, default=_plain).encode()

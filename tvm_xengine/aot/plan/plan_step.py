@@ -33,6 +33,7 @@ from tvm_xengine.errors import BudgetExceededError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.given_schedule import plan_given_schedule
+from tvm_xengine.planning.in_time import as_it_runs
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.program.make import make_step_program
@@ -421,13 +422,14 @@ def _plan(
 ) -> Plan:
     sizes = {device.name: device.budget_bytes for device in problem.platform.devices}
     try:
-        return plan_schedule(
+        plan = plan_schedule(
             problem,
             options,
             on_progress,
             start=start,
             prefer_reserved_home=prefer_reserved_home,
         )
+        return as_it_runs(plan, reserve_home=True) if prefer_reserved_home else plan
     except NoScheduleError as error:
         # Behind its first clause, which names options of other commands, the message has the reasons.
         reasons = str(error).partition("; ")[2].replace("--budget ", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -83,14 +83,25 @@ def parse_regions(text: str) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def regions_platform(regions: Sequence[Region], alignment_bytes: int) -> Platform:
+def regions_platform(
+    regions: Sequence[Region], alignment_bytes: int, *, copies_beside: bool = False
+) -> Platform:
     """The platform whose devices are `regions`, flash left out: nothing is ever written there.
 
     Every region computes, because the processor addresses all of them; an op has its operands in
     one region. The first one is home.
+
+    Parameters
+    ----------
+    copies_beside
+        Whether copies run beside computations (DMA). Then only the first region computes: two would be two
+        processors side by side.
     """
     writable = [region for region in regions if region.name != FLASH]
-    devices = tuple(Device(region.name, "c", region.size_bytes) for region in writable)
+    devices = tuple(
+        Device(region.name, None if number and copies_beside else "c", region.size_bytes)
+        for number, region in enumerate(writable)
+    )
     links = tuple(
         Link(src.name, dst.name, _COPY_LATENCY_US, _copy_gb_s(src, dst))
         for src in writable
@@ -123,9 +134,16 @@ def platform_regions(platform: Platform) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def writable_platform(platform: Platform, alignment_bytes: int) -> Platform:
-    """`platform` without flash, its tensors aligned as asked."""
-    devices = tuple(device for device in platform.devices if device.name != FLASH)
+def writable_platform(
+    platform: Platform, alignment_bytes: int, *, copies_beside: bool = False
+) -> Platform:
+    """`platform` without flash, its tensors aligned as asked; see `regions_platform`."""
+    first = platform.computing[0].name
+    devices = tuple(
+        replace(device, target=None) if copies_beside and device.name != first else device
+        for device in platform.devices
+        if device.name != FLASH
+    )
     links = tuple(link for link in platform.links if FLASH not in (link.src, link.dst))
     home = platform.home if platform.home != FLASH else ""
     return Platform(devices, links, home, alignment_bytes)

@@ -82,9 +82,9 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         if is_library
         else _regions(options.regions, platform)
     )
-    if planner_options(options.solver, 0).objective is Objective.MAKESPAN:
+    if is_library and planner_options(options.solver, 0).objective is Objective.MAKESPAN:
         raise UsageError(
-            "an exported step runs one call or copy after another, so that it ends after the sum of all"
+            "--format tvm runs one call or copy after another, so that a step ends after the sum of all"
             " times: take --objective cost"
         )
     if wanted.check:

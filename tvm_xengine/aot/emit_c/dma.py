@@ -1,0 +1,57 @@
+"""Copies between regions that the firmware's DMA makes while the processor computes."""
+
+from __future__ import annotations
+
+from tvm_xengine.aot.package.contents import Package
+
+
+def dma_types(package: Package) -> str:
+    """What the firmware hands over: declarations for the header; empty where nothing is copied so."""
+    if not package.channels:
+        return ""
+    name, macro = package.name, package.macro
+    rows = "".join(
+        f"\n     {number}: {src} to {dst}" for number, (src, dst) in enumerate(package.channels)
+    )
+    return f"""\
+/* How regions are copied while the processor computes. Channels:{rows}
+   `start` begins a copy and returns; the copies of a channel are made one after the other, in that order.
+   `wait` returns when at most `pending` of the copies started on a channel are left; what the others have
+   written can then be read, and what they have read written (with a data cache: clean it before a copy,
+   invalidate it after). Every call of the package ends with nothing left. */
+#define {macro}_DMA_CHANNELS {len(package.channels)}
+typedef struct {{
+  void (*start)(void *user, uint32_t channel, void *to, const void *from, size_t bytes);
+  void (*wait)(void *user, uint32_t channel, uint32_t pending);
+  void *user;
+}} {name}_dma;
+
+"""
+
+
+def dma_prototype(package: Package) -> str:
+    """The declaration of the function that takes them, without semicolon."""
+    return f"int32_t {package.name}_use_dma({package.name}_ctx *ctx, const {package.name}_dma *dma)"
+
+
+def dma_functions(package: Package) -> str:
+    """Their definitions in the source of a package."""
+    name, macro = package.name, package.macro
+    return f"""\
+{dma_prototype(package)} {{
+  {{ int32_t status = check_ctx(ctx); if (status) return status; }}
+  if (dma && (!dma->start || !dma->wait)) return {macro}_EINVAL;
+  ctx->dma.start = dma ? dma->start : NULL;
+  ctx->dma.wait = dma ? dma->wait : NULL;
+  ctx->dma.user = dma ? dma->user : NULL;
+  return {macro}_OK;
+}}
+
+static void dma_start(const {name}_ctx *ctx, uint32_t channel, void *to, const void *from, size_t bytes) {{
+  if (ctx->dma.start) ctx->dma.start(ctx->dma.user, channel, to, from, bytes);
+  else memcpy(to, from, bytes);
+}}
+
+static void dma_wait(const {name}_ctx *ctx, uint32_t channel, uint32_t pending) {{
+  if (ctx->dma.wait) ctx->dma.wait(ctx->dma.user, channel, pending);
+}}"""
