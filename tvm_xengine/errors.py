@@ -26,6 +26,7 @@ XEngineError
 ├── NotFiniteError           a training step made values that are not finite
 ├── StorageError             a file that is a device's memory cannot be read or written
 ├── RankLostError            another process of the run has ended, or does not answer
+│   └── RendezvousError        ... or the processes have not found each other
 └── BoardLostError           a board behind RPC does not answer
 """
 
@@ -240,6 +241,14 @@ class RankLostError(XEngineError):
 
     Its own message says why. Start the run again, and resume it from its last checkpoint; a platform
     without the devices of that process plans it anew for the others.
+    """
+
+
+class RendezvousError(RankLostError):
+    """The processes of a run have not found each other.
+
+    Start all of them, with the same MASTER_ADDR and MASTER_PORT (`torchrun` sets both): the name or address
+    of the host of rank 0, which all of them reach, and a port that is free there.
     """
 
 

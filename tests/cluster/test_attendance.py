@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -60,3 +63,37 @@ def test_a_wait_outside_a_meeting_ends_for_one_that_does_not_count() -> None:
         first.watching(released.set),
     ):
         assert released.wait(60.0)
+
+
+_MEET = """
+import sys, threading, time
+from torch.distributed import HashStore
+from tvm_xengine.cluster.attendance import Attendance
+
+first, second = (Attendance(store, rank, 2, {limit_s}) for store in [HashStore()] for rank in (0, 1))
+look = first._look
+first._look = lambda: (time.sleep(0.1), look())  # its thread looks later than the main one turns
+threading.Timer({late_s}, second.meet).start()
+print("waits", flush=True)
+first.meet()
+first.close()
+second.close()
+"""
+
+
+@pytest.mark.slow
+def test_who_was_stopped_for_a_while_together_with_the_others_goes_on() -> None:
+    """As when a machine sleeps: 3 s are more than twice the limit."""
+    program = _MEET.format(limit_s=1.0, late_s=5.0)
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as ranks:
+        assert ranks.stdout is not None and ranks.stderr is not None
+        ranks.stdout.readline()
+        time.sleep(0.5)
+        ranks.send_signal(signal.SIGSTOP)
+        time.sleep(3.0)
+        ranks.send_signal(signal.SIGCONT)
+        said = ranks.stderr.read()
+    assert ranks.returncode == 0, said

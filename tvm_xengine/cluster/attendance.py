@@ -68,16 +68,18 @@ class Attendance:
         XEngineError
             If one of them has failed on its way here (:meth:`fail`): the same error, with its number.
         """
-        began_s = time.monotonic()
+        waits_since_s = turn_s = time.monotonic()
         self._wanted += 1
         self._called.set()
         while self._met < self._wanted:
             time.sleep(_LOOK_S)
-            silent_since_s = max(began_s, self._looked_s)
-            if time.monotonic() - silent_since_s > 2 * self._limit_s:
+            last_turn_s, turn_s = turn_s, time.monotonic()
+            if turn_s - last_turn_s > self._limit_s / 2:  # this one was stopped, too
+                waits_since_s = turn_s
+            if turn_s - max(waits_since_s, self._looked_s) > 2 * self._limit_s:
                 raise _lost("another rank", self._limit_s)  # it holds the store's lock
             for rank, moved_s in self._moved_s.items():
-                if self._looked_s - max(began_s, moved_s) > self._limit_s:
+                if self._looked_s - max(waits_since_s, moved_s) > self._limit_s:
                     raise _lost(f"rank {rank}", self._limit_s)
         if self._failed is not None:
             failed, self._failed = self._failed, None

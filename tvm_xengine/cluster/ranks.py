@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -12,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvm_xengine.cluster.attendance import Attendance
-from tvm_xengine.errors import InvalidPlatformError, MissingPackageError, RankLostError
+from tvm_xengine.errors import (
+    InvalidPlatformError,
+    MissingPackageError,
+    RankLostError,
+    RendezvousError,
+)
 from tvm_xengine.scheduling.platform import Platform
 
 if TYPE_CHECKING:
@@ -89,6 +95,8 @@ class Ranks:
             If the run has another number of processes than the platform.
         MissingPackageError
             If torch is not installed.
+        RendezvousError
+            If the processes do not find each other.
         """
         if platform.ranks == 1 or not _is_launched():
             return None
@@ -103,7 +111,7 @@ class Ranks:
             size = int(os.environ.get("WORLD_SIZE", "0"))
             _check_size(platform, size)
             file = os.environ.get(RENDEZVOUS)
-            with naming_rank(None):
+            with _naming_rendezvous(size, file):
                 dist.init_process_group(
                     "gloo",
                     init_method="env://" if file is None else f"file://{file}",
@@ -203,11 +211,37 @@ def naming_rank(peer: int | None) -> Iterator[None]:
         yield
     except RuntimeError as error:
         other = "another rank" if peer is None else f"rank {peer}"
-        reason = " ".join(str(error).split()).rpartition("] ")[2]
         raise RankLostError(
-            f"{other} has ended or does not answer ({reason[:200]}); its own message says why. Resume"
+            f"{other} has ended or does not answer ({_reason(error)}); its own message says why. Resume"
             " from the last checkpoint"
         ) from error
+
+
+@contextmanager
+def _naming_rendezvous(size: int, file: str | None) -> Iterator[None]:
+    """Say where the processes have not found each other, and at once where that is no place."""
+    host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    where = f"MASTER_ADDR={host} MASTER_PORT={port}" if file is None else file
+    if file is None:
+        try:
+            socket.getaddrinfo(host or None, int(port))
+        except (OSError, ValueError) as error:
+            raise RendezvousError(
+                f"{where} is no place where {size} processes can meet ({error}): expected the name or address"
+                " of the host of rank 0, and a port that is free there; torchrun sets both"
+            ) from error
+    try:
+        yield
+    except RuntimeError as error:
+        raise RendezvousError(
+            f"{size} processes have not found each other at {where} ({_reason(error)}): start all of them"
+            " with the same place, which all of them reach; on the host of rank 0 its port must be free"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What torch says, without where in its code."""
+    return " ".join(str(error).split()).rpartition("] ")[2][:200]
 
 
 def _is_launched() -> bool:
