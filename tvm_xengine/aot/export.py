@@ -256,7 +256,7 @@ def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKer
     used: dict[str, DeviceKernel] = {}
     for function in functions:
         called = {c.symbol for c in function.program.calls if isinstance(c, KernelRun)}
-        for kernel in function.lowered.kernels.values():
+        for kernel in function.lowered.distinct:
             if kernel.symbol in called:
                 used.setdefault(kernel.symbol, kernel)
     return used

@@ -11,8 +11,8 @@ from functools import partial
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.costing.energy import check_energy
-from tvm_xengine.compiler.lean.forms import Form, best_forms, least_value
-from tvm_xengine.compiler.lean.kernels import with_kernels_that_fit
+from tvm_xengine.compiler.lean.forms import Form, best_forms, forms, least_value
+from tvm_xengine.compiler.lean.kernels import with_needed_variants
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter
@@ -104,7 +104,7 @@ def plan_costed(
     on how busy the machine is (:func:`best_forms`).
     """
     check_energy(costed.problem.platform, options.objective)
-    fitting, limits = with_kernels_that_fit(costed, stores, reporter), options.limits
+    fitting, limits = with_needed_variants(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if _may_take_other_form(options):
         limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=1 + _WASTE_RATIO)
@@ -115,9 +115,9 @@ def plan_costed(
     except NoScheduleError:
         failed_s = clock.elapsed_s
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
-        found = best_forms(fitting, options.objective, stores, reporter)
+        found = best_forms(forms(fitting, stores, reporter), options.objective)
         is_over = limit_s < LEAST_SOLVE_S
-        if found[0].plan is None and (found[0].costed is fitting or is_over):
+        if found[0].plan is None and (found[0].step is fitting or is_over):
             raise
         # To make kernels is no part of the time limit.
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
@@ -201,8 +201,8 @@ def better_form(
         return None
     found = [
         form
-        for form in best_forms(costed, objective, stores, reporter, below=below)
-        if form.costed is not costed and form.plan is not None
+        for form in best_forms(forms(costed, stores, reporter), objective, below=below)
+        if form.step is not costed and form.plan is not None
     ]
     limit_s = options.limits.time_limit_s
     if costed.choice is CostChoice.ACTIVE:
@@ -221,7 +221,7 @@ def better_form(
 
 
 def _best_planned(
-    found: Sequence[Form],
+    found: Sequence[Form[CostedStep]],
     limit_s: float,
     options: PlanOptions,
     stores: Stores,
@@ -230,17 +230,17 @@ def _best_planned(
     """The best plan of some forms, which share the time; without any, their plans of any cost."""
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
-        return _planned(found[0].costed, found[0].plan)
+        return _planned(found[0].step, found[0].plan)
     planned: list[PlannedStep] = []
     for form in found:
         try:
             start = None if form.plan is None else form.plan.schedule
             within = options.within(each)
-            planned.append(plan_kernels(form.costed, within, stores, reporter, start))
+            planned.append(plan_kernels(form.step, within, stores, reporter, start))
         except NoScheduleError:
             if form.plan is None:
                 raise
-            planned.append(_planned(form.costed, form.plan))
+            planned.append(_planned(form.step, form.plan))
         if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
             return _chosen(planned[-1], planned)
     best = min(planned, key=lambda one: options.objective.of(one.plan.simulation))

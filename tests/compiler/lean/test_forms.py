@@ -12,6 +12,7 @@ from torch import nn
 
 import tvm_xengine as xe
 from tests.kernels.onednn.onednn_twins import needs_products
+from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.forms import Form
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import write_schedule
@@ -79,7 +80,7 @@ def test_a_wasteful_plan_of_the_whole_batch_does_not_use_up_the_time_of_its_slic
 def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(
     lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_given: object, **_options: object) -> list[Form]:
+    def interrupted(*_given: object, **_options: object) -> list[Form[CostedStep]]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tvm_xengine.compiler.plan.best_forms", interrupted)

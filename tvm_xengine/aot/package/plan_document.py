@@ -115,11 +115,19 @@ def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
         "buffers": _buffers(plan.arenas, graph, function),
         "scratch": _scratch(plan, function),
         "steps": [_step(step) for step in plan.schedule.steps],
-        "kernels": {
-            op: package.codes[function.lowered.kernels[kernel, region].symbol].name
-            for op, kernel in function.lowered.extraction.kernels.items()
-            for region in list(plan.problem.platform.index)[:1]
-        },
+        "kernels": _kernels(package, function),
+    }
+
+
+def _kernels(package: Package, function: PlannedFunction) -> dict[str, str]:
+    """The C function of each op, and of each variant of it that runs."""
+    kernel = function.lowered.kernel
+    runs = (step for step in function.plan.schedule.steps if isinstance(step, Compute))
+    return {
+        f"{run.op} with {run.variant}" if run.variant else run.op: package.codes[
+            kernel(run.op, run.device, run.variant).symbol
+        ].name
+        for run in runs
     }
 
 

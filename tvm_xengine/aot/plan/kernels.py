@@ -45,6 +45,10 @@ class Optimize(Enum):
     SPEED = "speed"  # the project's schedules, where scratch does not outweigh the operands
 
 
+LEAN = "lean"
+"""Name of the variant of a kernel that needs the least scratch memory."""
+
+
 def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
     """The TVM target of an embedded target.
 
@@ -105,26 +109,6 @@ def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) ->
     return replace(step, kernels=kernels, variants={})
 
 
-def with_lean_kernels(step: LoweredStep, target: Target) -> LoweredStep:
-    """The step with the kernels that need the least scratch memory; the step itself if it has them."""
-    least = kernels_for_target(step, target, Optimize.SIZE).kernels
-    lean = {
-        key: kernel
-        for key, kernel in least.items()
-        if kernel.workspace_bytes < step.kernels[key].workspace_bytes
-    }
-    return replace(step, kernels={**step.kernels, **lean}) if lean else step
-
-
-def count_lean(step: LoweredStep, usual: TargetKernels) -> int:
-    """How many kernels of a step need less scratch memory than the usual ones for the same call."""
-    return sum(
-        kernel.workspace_bytes < usual.prepare(step.mod[name]).workspace_bytes
-        for (name, device), kernel in step.kernels.items()
-        if device == step.platform.computing[0].name
-    )
-
-
 class TargetKernels:
     """Prepares each kernel once for one target, whichever region its operands are in."""
 
@@ -132,6 +116,16 @@ class TargetKernels:
         self._target = target
         self._optimize = optimize
         self._known: dict[str, DeviceKernel] = {}
+
+    def with_variants(self, step: LoweredStep) -> LoweredStep:
+        """The step whose runs may also take the kernels of the least scratch memory, as `LEAN`."""
+        least = kernels_for_target(step, self._target, Optimize.SIZE).kernels
+        lean = {
+            key: {LEAN: kernel}
+            for key, kernel in least.items()
+            if kernel.workspace_bytes < step.kernels[key].workspace_bytes
+        }
+        return replace(step, variants=lean)
 
     @property
     def needs(self) -> KernelNeeds:

@@ -10,14 +10,12 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.plan.flexible import Flexible, plan_flexibly
+from tvm_xengine.aot.plan.forms import Forms, plan_forms
 from tvm_xengine.aot.plan.kernels import (
     Optimize,
     TargetKernels,
-    count_lean,
     kernels_for_target,
     lower_for_target,
-    with_lean_kernels,
 )
 from tvm_xengine.aot.plan.region_problem import (
     Machine,
@@ -41,7 +39,7 @@ from tvm_xengine.program.step_program import ArenaView, Operand, Outside, Outsid
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule, without_variants
+from tvm_xengine.scheduling.schedule import Compute, Schedule, without_variants
 from tvm_xengine.scheduling.sizes import format_budgets, round_up
 from tvm_xengine.training.step import TrainingStep
 
@@ -76,15 +74,19 @@ class PlannedFunction:
     ----------
     constants
         Values of the arrays in flash, by name.
-    lean_kernels
-        How many kernels are others than the usual ones, because these need more scratch memory.
     """
 
     lowered: LoweredStep
     plan: Plan
     program: StepProgram
     constants: Mapping[str, Array]
-    lean_kernels: int = 0
+
+    @property
+    def lean_kernels(self) -> int:
+        """How many kernels are others than the usual ones, because these need more scratch memory."""
+        kernel_of = self.lowered.extraction.kernels
+        runs = (step for step in self.plan.schedule.steps if isinstance(step, Compute))
+        return len({kernel_of[run.op] for run in runs if run.variant})
 
     @property
     def slices(self) -> int:
@@ -182,17 +184,17 @@ def plan_training(
     )
     lowered = lower()
     fixed = outside_views(lowered, machine.outside)
-    prepared = TargetKernels(machine.code, optimize)
-    function = Flexible(
+    function = Forms(
         lowered,
         partial(lower, fuses_updates=False),
-        prepared,
-        lambda form: with_lean_kernels(form, machine.code),
+        TargetKernels(machine.code, optimize),
         lambda form: region_problem(form, machine, fixed),
     )
+    whole = function.problem_of(lowered)
     if wishes.schedule is None:
-        lowered, plan = plan_flexibly(
+        lowered, plan = plan_forms(
             function,
+            machine.platform.device(machine.first).budget_bytes,
             options,
             # The evaluation needs the bytes above the state in one piece.
             lambda problem, options, start: _plan(
@@ -200,13 +202,11 @@ def plan_training(
             ),
         )
     else:
-        lowered, plan = _plan_running(function, wishes.schedule, wishes.schedule_name)
+        lowered, plan = _plan_running(
+            function, function.running(wishes.schedule), wishes.schedule, wishes.schedule_name
+        )
     planned = _with_program(training, machine, lowered, plan, fixed)
-    if lowered is function.whole:
-        return planned
-    lean = replace(planned.function, lean_kernels=count_lean(lowered, prepared))
-    whole = function.problem_of(function.whole)
-    return replace(planned, function=lean, keep_all_bytes=_keep_all_bytes(whole, machine))
+    return replace(planned, keep_all_bytes=_keep_all_bytes(whole, machine))
 
 
 def plan_as_planned(
@@ -224,22 +224,31 @@ def plan_as_planned(
     """
     lowered = kernels_for_target(planned.lowered, machine.code, optimize)
     fixed = outside_views(lowered, machine.outside)
-    problem = problem_of_plan(lowered, machine, fixed, planned.plan.problem)
-    schedule = without_variants(planned.plan.schedule)  # the machine has one kernel for each call
-    plan = _plan_given(problem, schedule, f"the plan, exported for {machine.target.name},")
+    function = Forms(
+        lowered,
+        lambda: lowered,
+        TargetKernels(machine.code, optimize),
+        lambda form: problem_of_plan(form, machine, fixed, planned.plan.problem),
+    )
+    schedule = without_variants(planned.plan.schedule)  # those of the machine have other names
+    name = f"the plan, exported for {machine.target.name},"
+    lowered, plan = _plan_running(function, lowered, schedule, name)
     return _with_program(training, machine, lowered, plan, fixed)
 
 
-def _plan_running(function: Flexible, schedule: Schedule, name: str) -> tuple[LoweredStep, Plan]:
-    """The first form that runs a schedule within the regions, and its plan."""
-    refused: BudgetExceededError | None = None
-    for form in function.running(schedule):
+def _plan_running(
+    function: Forms, form: LoweredStep, schedule: Schedule, name: str
+) -> tuple[LoweredStep, Plan]:
+    """A form and the plan of a schedule of it, with lean kernels where it names them or needs them."""
+    if not any(isinstance(step, Compute) and step.variant for step in schedule.steps):
         try:
             return form, _plan_given(function.problem_of(form), schedule, name)
-        except BudgetExceededError as error:
-            refused = error
-    assert refused is not None
-    raise refused
+        except BudgetExceededError:
+            if not (lean := function.with_variants(form)).lowered.variants:
+                raise
+    else:
+        lean = function.with_variants(form)
+    return lean.lowered, _plan_given(lean.problem, schedule, name)
 
 
 def _plan_given(problem: Problem, schedule: Schedule, name: str) -> Plan:
@@ -352,17 +361,16 @@ def plan_shared(
     fixed: dict[str, Operand] = {**outside, **shared}
     sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
     rest, taken = (_behind(limit, layout.end_bytes) for limit in (sizes, taken_bytes))
-    prepared = TargetKernels(machine.code, optimize)
-    flexible = Flexible(
+    forms = Forms(
         lowered,
         lambda: lowered,  # it updates nothing, or has no batch
-        prepared,
-        lambda form: with_lean_kernels(form, machine.code),
+        TargetKernels(machine.code, optimize),
         lambda form: region_problem(form, machine, fixed).with_budgets(rest),
     )
     try:
-        lowered, plan = plan_flexibly(
-            flexible,
+        lowered, plan = plan_forms(
+            forms,
+            min(rest[machine.first], taken[machine.first]),
             options,
             lambda problem, options, start: _plan_in_rest(
                 problem, taken, machine.first, options, start
@@ -377,7 +385,7 @@ def plan_shared(
         ) from error
     program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
     constants = _constants(lowered, fixed, function.values)
-    return PlannedFunction(lowered, plan, program, constants, count_lean(lowered, prepared))
+    return PlannedFunction(lowered, plan, program, constants)
 
 
 def _is_compact(layout: StateLayout, machine: Machine) -> bool:

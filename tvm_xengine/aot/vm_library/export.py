@@ -171,7 +171,7 @@ def _link(
     steps: tuple[LoweredStep, LoweredStep], emitted: _Emitted, path: Path, linker: str
 ) -> None:
     """Write both functions and their kernels as one shared library."""
-    kernels = distinct_kernels(kernel for step in steps for kernel in step.kernels.values())
+    kernels = distinct_kernels(kernel for step in steps for kernel in step.distinct)
     target = kernels[0].target
     functions = {
         tvm.ir.GlobalVar(TRAIN_STEP): emitted.train.function,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.kernels import with_variants
 from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.any_plan import any_plan
@@ -24,19 +26,34 @@ _MORE_RATIO = 0.02
 """A plan that takes so much longer than with room for everything may be better in more slices."""
 
 
+class LoweredProblem(Protocol):
+    """A lowered step with its scheduling problem."""
+
+    @property
+    def lowered(self) -> LoweredStep:
+        """With every kernel that a run may take."""
+
+    @property
+    def problem(self) -> Problem:
+        """With the costs of these kernels, and the budgets."""
+
+
+StepT = TypeVar("StepT", bound=LoweredProblem)
+
+
 @dataclass(frozen=True)
-class Form:
+class Form(Generic[StepT]):
     """One form of a step.
 
     Attributes
     ----------
-    costed
+    step
         With every kernel that a run may take in this form.
     plan
         A plan of any cost; None where none is known.
     """
 
-    costed: CostedStep
+    step: StepT
     plan: Plan | None = None
 
 
@@ -59,13 +76,8 @@ def forms(costed: CostedStep, stores: Stores, reporter: Reporter) -> Iterator[Co
 
 
 def best_forms(
-    costed: CostedStep,
-    objective: Objective,
-    stores: Stores,
-    reporter: Reporter,
-    *,
-    below: float = math.inf,
-) -> list[Form]:
+    steps: Iterable[StepT], objective: Objective, *, below: float = math.inf
+) -> list[Form[StepT]]:
     """The best forms of the whole batch and in slices, best first.
 
     Forms are compared by plans of any cost. No more slices are looked at than those whose plan takes
@@ -74,30 +86,34 @@ def best_forms(
 
     Parameters
     ----------
+    steps
+        The step with variants of its kernels, whole and then in more and more slices.
     below
         Only forms that may have a plan of a smaller value; there may be none then.
     """
-    found: list[Form] = []
-    without: list[tuple[float, Form]] = []
-    for form in forms(costed, stores, reporter):
-        problem, is_whole = form.problem, form.lowered.slices == costed.lowered.slices
+    found: list[Form[StepT]] = []
+    without: list[tuple[float, Form[StepT]]] = []
+    whole_slices: int | None = None
+    for step in steps:
+        problem = step.problem
+        whole_slices = step.lowered.slices if whole_slices is None else whole_slices
         is_worthwhile = least_value(problem, objective) < below
         if is_worthwhile:
             is_infeasible = working_sets(problem).is_infeasible()
             plan = None if is_infeasible else any_plan(problem, objective)
             if plan is None:
-                without.append((largest_share(problem), Form(form)))
+                without.append((largest_share(problem), Form(step)))
             else:
-                found.append(Form(form, plan))
-        if is_whole:
+                found.append(Form(step, plan))
+        if step.lowered.slices == whole_slices:
             continue
-        is_tried = bool(found) and found[-1].costed is form
+        is_tried = bool(found) and found[-1].step is step
         if not is_worthwhile or (is_tried and _is_as_fast_as_can_be(found[-1], objective)):
             break
     if not found:
         return [min(without, key=lambda pair: pair[0])[1]] if without else []
     ranked = sorted(found, key=lambda form: _value(form, objective))
-    kinds = {form.costed.lowered.slices == costed.lowered.slices: form for form in reversed(ranked)}
+    kinds = {form.step.lowered.slices == whole_slices: form for form in reversed(ranked)}
     return sorted(kinds.values(), key=ranked.index)
 
 
@@ -115,13 +131,11 @@ def largest_share(problem: Problem) -> float:
     return max((size / budgets[device] for device, size in least_bytes.items()), default=0.0)
 
 
-def _is_as_fast_as_can_be(form: Form, objective: Objective) -> bool:
+def _is_as_fast_as_can_be(form: Form[StepT], objective: Objective) -> bool:
     """Whether a form's plan takes hardly longer than with room for everything."""
-    return _value(form, objective) <= (1 + _MORE_RATIO) * least_value(
-        form.costed.problem, objective
-    )
+    return _value(form, objective) <= (1 + _MORE_RATIO) * least_value(form.step.problem, objective)
 
 
-def _value(form: Form, objective: Objective) -> float:
+def _value(form: Form[StepT], objective: Objective) -> float:
     assert form.plan is not None
     return objective.of(form.plan.simulation)

@@ -12,10 +12,6 @@ from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.residency import trace_residency
-from tvm_xengine.scheduling.schedule import Compute, Schedule
-from tvm_xengine.scheduling.simulate import live_bytes
 from tvm_xengine.solvers.working_set import working_sets
 
 if TYPE_CHECKING:
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
     from tvm_xengine.kernels.store.tuned import TunedSchedules
 
 
-def with_kernels_that_fit(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
+def with_needed_variants(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
     """The step with variants for each op that alone exceeds the budget of a device."""
     beyond = {
         (costed.lowered.extraction.kernels[op], device)
@@ -97,29 +93,6 @@ def _others(
         )
         for key, generated in generated_kernels(step, offered, tuned, only).items()
     }
-
-
-def room_used(
-    lean: tuple[LoweredStep, Problem], fast: tuple[LoweredStep, Problem], schedule: Schedule
-) -> LoweredStep:
-    """The lean step with each faster kernel for which a schedule leaves room in every run."""
-    (step, problem), (other_step, other) = lean, fast
-    live = live_bytes(problem, schedule, trace_residency(problem, schedule))
-    kept: set[KernelKey] = set()
-    for position, run in enumerate(schedule.steps):
-        if not isinstance(run, Compute):
-            continue
-        ours, theirs = (p.costs[run.op][run.device] for p in (problem, other))
-        needed = live[run.device][position] + theirs.workspace_bytes - ours.workspace_bytes
-        is_too_much = needed > problem.platform.device(run.device).budget_bytes
-        if is_too_much or theirs.compute_us >= ours.compute_us:
-            kept.add((step.extraction.kernels[run.op], run.device))
-    changed = {
-        key: kernel
-        for key, kernel in other_step.kernels.items()
-        if key not in kept and kernel is not step.kernels[key]
-    }
-    return replace(step, kernels={**step.kernels, **changed}) if changed else step
 
 
 class _Quiet(Reporter):

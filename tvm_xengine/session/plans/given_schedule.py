@@ -14,12 +14,7 @@ from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.schedule import (
-    Compute,
-    Schedule,
-    read_schedule,
-    with_kernels_that_fit,
-)
+from tvm_xengine.scheduling.schedule import Compute, Schedule, read_schedule
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stages.problem import StepProblem
@@ -47,33 +42,25 @@ def plan_of_schedule(
     """
     where = name if isinstance(schedule, Schedule) else str(schedule)
     found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
-    costed, plan = _with_kernels_that_fit(problem, found, where)
+    costed, plan = _planned(problem, found, where)
     measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
     return StepPlan(problem.lowered, PlannedStep(costed.lowered, plan, measured))
 
 
-def _with_kernels_that_fit(
-    problem: StepProblem, schedule: Schedule, where: str
-) -> tuple[CostedStep, Plan]:
-    """The plan with the fastest kernels for which the schedule leaves room."""
+def _planned(problem: StepProblem, schedule: Schedule, where: str) -> tuple[CostedStep, Plan]:
+    """The plan of a schedule, and the step with the variants that it takes."""
     lowered = problem.lowered
     costed = _in_slices_of(schedule, problem.costed, lowered)
-    if any(isinstance(step, Compute) and step.variant for step in schedule.steps):
+    if not any(isinstance(step, Compute) and step.variant for step in schedule.steps):
+        try:
+            return costed, plan_given_schedule(costed.problem, schedule, where)
+        except BudgetExceededError:
+            offering = with_variants(costed, lowered.stores, lowered.reporter)
+            if offering is costed:
+                raise
+    else:
         offering = with_variants(costed, lowered.stores, lowered.reporter)
-        return offering, plan_given_schedule(offering.problem, schedule, where)
-    try:
-        return costed, plan_given_schedule(costed.problem, schedule, where)
-    except BudgetExceededError:
-        offering = with_variants(costed, lowered.stores, lowered.reporter)
-        if offering is costed:
-            raise
-    fastest = with_kernels_that_fit(offering.problem, schedule)
-    try:
-        return offering, plan_given_schedule(offering.problem, fastest, where)
-    except BudgetExceededError:  # the layout of the larger workspaces has gaps
-        nothing = dict.fromkeys(offering.problem.platform.index, 1)
-        leanest = with_kernels_that_fit(offering.problem.with_budgets(nothing), schedule)
-        return offering, plan_given_schedule(offering.problem, leanest, where)
+    return offering, plan_given_schedule(offering.problem, schedule, where)
 
 
 def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:
