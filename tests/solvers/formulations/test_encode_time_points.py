@@ -27,9 +27,11 @@ from tvm_xengine.solvers.result import Objective
 def check(problem: Problem, schedule: Schedule) -> None:
     indexed = index_problem(problem, Objective.COST)
     cost_us = simulate(problem, schedule).cost_us
-    every = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
-    own = periods_in_order(indexed, range(indexed.op_count), indexed.first_runs(schedule))
-    for periods in (every, own):
+    ops, ancestors = range(indexed.op_count), ancestor_bits(indexed)
+    every = periods_in_every_order(indexed, chain_of_ops(indexed), ancestors)
+    floating = periods_in_every_order(indexed, ops[::2], ancestors)
+    own = periods_in_order(indexed, ops, indexed.first_runs(schedule))
+    for periods in (every, floating, own):
         model = formulate_time_points(indexed, periods)
         x = encode_time_points(model, schedule)
         assert x is not None

@@ -21,6 +21,7 @@ from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     Periods,
     ancestor_bits,
+    longest_chain,
     periods_in_every_order,
     periods_in_given_order,
 )
@@ -74,8 +75,7 @@ def test_room_for_everything_changes_no_bound(
     problem: Problem, is_given_order: bool, data: st.DataObject
 ) -> None:
     indexed = index_problem(problem, Objective.COST)
-    ops = range(indexed.op_count) if is_given_order else chain_of_ops(indexed)
-    time_points = data.draw(st.lists(st.sampled_from(list(ops)), unique=True))
+    time_points = data.draw(st.lists(st.sampled_from(list(range(indexed.op_count))), unique=True))
     periods = (
         periods_in_given_order(indexed, time_points)
         if is_given_order
@@ -144,11 +144,21 @@ def test_more_time_points_never_lower_the_bound() -> None:
     assert found == sorted(found)
 
 
-def test_time_points_for_every_order_must_depend_on_each_other() -> None:
+def test_a_time_point_beside_the_chain_may_be_in_each_place_that_dependences_allow() -> None:
     indexed = index_problem(single(chain(2)), Objective.COST)
     ancestors = ancestor_bits(indexed)
+    order = longest_chain(ancestors, range(indexed.op_count))
     apart = next(
-        (a, b) for b in range(indexed.op_count) for a in range(b) if not ancestors[b] >> a & 1
+        op
+        for op in range(indexed.op_count)
+        if op not in order and not ancestors[op] >> order[-1] & 1
     )
-    with pytest.raises(ValueError, match="does not depend on"):
-        periods_in_every_order(indexed, apart, ancestors)
+    periods = periods_in_every_order(indexed, [*order, apart], ancestors)
+    places = np.flatnonzero(periods.may_be[:, apart])
+    assert len(places) > 1
+    assert periods.time_point_count == len(order) + len(places)
+    for place in places:
+        fixed = [int(np.argmax(row)) for row in periods.may_be]
+        before, after = fixed[:place], fixed[place + 1 :]
+        assert not any(ancestors[m] >> apart & 1 for m in before if m != apart)
+        assert not any(ancestors[apart] >> m & 1 for m in after if m != apart)

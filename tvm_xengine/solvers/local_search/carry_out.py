@@ -170,7 +170,7 @@ class RelaxationDecoder:
         np.maximum.at(pressure, [op for _, op in written], asked[is_real])
         if pressure.max() <= 1.0:
             return CarriedOut((schedule,), pressure=pressure)
-        time_points = frozenset(model.time_points(x).tolist())
+        time_points = frozenset(op for op in model.time_points(x).tolist() if op >= 0)
         proposal = (schedule, time_points) if is_proposal else None
         return CarriedOut(pressure=pressure, proposal=proposal)
 

@@ -19,6 +19,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel, values_of
 
 _Bits = NDArray[np.int64]
+_NO_PLACE = -2  # of a time point that is no op's first run: before everything, state included
 
 
 def decisions_of_time_points(
@@ -56,7 +57,7 @@ def decisions_of_time_points(
     if near is None:
         result = keep_all_decisions(indexed, device)
         rank = _updates_to_delay(model, x, period)
-        rank[time_points] = 2
+        rank[time_points[time_points >= 0]] = 2
         place = np.arange(indexed.op_count)
         if order is not None:
             place[list(order)] = np.arange(indexed.op_count)
@@ -67,7 +68,7 @@ def decisions_of_time_points(
         is_moved = device != _settled(model, _first_runs(model, near[1])[1])
         result.device[is_moved] = device[is_moved]
 
-    place_of_time_point = result.position[time_points]
+    place_of_time_point = np.where(time_points >= 0, result.position[time_points], _NO_PLACE)
     kept = _kept_bits(model, x)
     arriving = _arrivals(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
@@ -135,7 +136,7 @@ def _first_runs(model: TimePointModel, x: NDArray[np.float64]) -> tuple[_Bits, _
     """Period and device of each op's first run."""
     count = model.indexed.op_count
     period, device = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    time_point_of = {op: k for k, op in enumerate(model.time_points(x).tolist())}
+    time_point_of = {op: k for k, op in enumerate(model.time_points(x).tolist()) if op >= 0}
     for i in range(count):
         if i in time_point_of:
             period[i] = time_point_of[i]

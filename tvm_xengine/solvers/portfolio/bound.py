@@ -147,8 +147,9 @@ class _Series:
             self._grow(pressure)
 
     def _is_too_much(self) -> bool:
-        request, columns = self.context.task.request, self.relaxations.columns
-        return request.is_over or columns(len(self.time_points)) > self.options.max_columns
+        places = self.relaxations.periods(self.time_points).time_point_count
+        is_large = self.relaxations.columns(places) > self.options.max_columns
+        return is_large or self.context.task.request.is_over
 
     def _gap_ratio(self) -> float:
         options = self.options
@@ -183,7 +184,10 @@ class _Series:
                 limit_s=self.options.branching_share * self.context.task.request.remaining_s,
             )
         if grown == self.time_points:
-            grown = next_time_points(grown, self.pressed, pressure, relaxations.ancestors, trunk)
+            grown = next_time_points(
+                *(grown, self.pressed, pressure, relaxations.ancestors, trunk),
+                may_float=relaxations.may_float,
+            )
         if trunk:
             grown = with_suggested(grown, self.context.sufficed, trunk, relaxations.ancestors)
         self.time_points = grown

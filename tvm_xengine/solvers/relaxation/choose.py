@@ -116,16 +116,20 @@ def next_time_points(
     pressure: NDArray[np.float64] | None,
     ancestors: Sequence[int],
     trunk: Sequence[int],
+    *,
+    may_float: bool = False,
 ) -> set[int]:
     """More time points: where a budget is exceeded most, else spread, else all of `pressed`.
 
-    With `ancestors`, those for every order, they stay a chain of dependences: an excess stands
-    for the op of the `trunk` that is next to it; where nothing is left there that fits, a new
-    chain begins.
+    With `ancestors`, those for every order, they stay a chain of dependences, unless they `may_float`:
+    an excess stands for the op of the `trunk` that is next to it; where nothing is left there that
+    fits, a new chain begins.
     """
     over = _exceeding(pressure)
     fresh = [op for op in over if op not in time_points]
     spread = _spread_out(pressed, time_points)
+    if may_float and (fresh or spread):
+        return time_points | (most_exceeded(fresh, 1, pressure) or spread)
     if not ancestors:
         return time_points | (most_exceeded(fresh, 1 + len(time_points) // 2, pressure) or spread)
 

@@ -78,7 +78,8 @@ class _Walk:
                 if not self.has_run[i]:
                     self._compute(i, self._device(i))
             is_last = self.period == len(time_points)
-            self.serving = order[-1] if is_last else time_points[self.period]
+            is_empty = is_last or time_points[self.period] < 0
+            self.serving = order[-1] if is_empty else time_points[self.period]
             for d, j in np.argwhere(self.keep[self.period] & ~self.there).tolist():
                 if not self._is_overwritten(j):
                     self._bring(j, d)
@@ -86,8 +87,9 @@ class _Walk:
                 break
             for d, j in np.argwhere(self.there & ~(self.keep[self.period] | self.remains)).tolist():
                 self.state.free(j, d)
-            for d in np.flatnonzero(self.at[self.period, :, self.serving]).tolist():
-                self._compute(self.serving, d)
+            for d in range(0 if is_empty else self.p.device_count):
+                if self.at[self.period, d, self.serving]:
+                    self._compute(self.serving, d)
         return list(zip(self.state.steps, self.serves, strict=True))
 
     def _first_periods(self) -> NDArray[np.int64]:

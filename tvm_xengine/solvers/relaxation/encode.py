@@ -56,8 +56,10 @@ class _Encoding:
     def run(self, i: int, d: int, workspace: int) -> None:
         model, p = self._model, self._model.indexed
         may_be, is_first = model.periods.may_be, self._first_period[i] < 0
-        if is_first and self._period < len(may_be) and may_be[self._period, i]:
-            _set_where_there_is_one(self._x, model.keep[self._period], self._resident)
+        if is_first and (ahead := np.flatnonzero(may_be[self._period :, i])).size:
+            for _ in range(int(ahead[0])):  # places for other ops that stay empty
+                self._pass_time_point()
+            self._keep_what_is_there()
             columns, takes = model.at[self._period, d, i], model.at_takes[self._period, d, i]
             self._period += 1
         elif self._at_once[d, list(p.makes[i])].all() and not is_first:
@@ -76,6 +78,13 @@ class _Encoding:
                 self._resident[:, j] |= self._is_early[:, j]
             if p.update_of[j] >= 0:
                 self._resident[d, p.update_of[j]] = False
+
+    def _pass_time_point(self) -> None:
+        self._keep_what_is_there()
+        self._period += 1
+
+    def _keep_what_is_there(self) -> None:
+        _set_where_there_is_one(self._x, self._model.keep[self._period], self._resident)
 
     def _take(self, takes: NDArray[np.int64], fits: NDArray[np.bool_]) -> None:
         """Note the cheapest kernel with which a run of the period is made."""
@@ -105,7 +114,9 @@ class _Encoding:
     def solution(self) -> NDArray[np.float64] | None:
         """All columns; None where they break a row."""
         model = self._model
-        _set_where_there_is_one(self._x, model.keep[len(model.periods.may_be)], self._resident)
+        while self._period < len(model.periods.may_be):
+            self._pass_time_point()
+        self._keep_what_is_there()
         _set_holds(model, self._x)
         return self._x if model.program.is_satisfied_by(self._x) else None
 

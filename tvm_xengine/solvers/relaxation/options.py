@@ -15,6 +15,9 @@ class RelaxationOptions:
         Ops. Up to so many, relaxations leave no tensor out and are solved to their optimum: their
         programs take seconds. On larger ones the last thousandth of a value takes longer than a
         program with more time points, which raises the bound by more.
+    floating_ops
+        Ops. Up to so many, time points for every schedule need not be a chain of dependences. Each that
+        does not belong to the chain may be in several places, which doubles a program after a few.
     pressed_ratio
         Share of a budget. An op is a candidate for a time point if at its first run so much is asked
         for. Below 1, since a schedule that trades memory fills budgets without exceeding them; a
@@ -40,6 +43,7 @@ class RelaxationOptions:
     """
 
     small_ops: int = 60
+    floating_ops: int = 100
     pressed_ratio: float = 0.9
     negligible_share: float = 1e-3
     most_candidates: int = 7

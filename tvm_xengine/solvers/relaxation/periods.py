@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,29 +61,53 @@ def periods_in_order(
 def periods_in_every_order(
     indexed: IndexedProblem, time_points: Sequence[int], ancestors: Sequence[int]
 ) -> Periods:
-    """The periods when first runs follow dependences only; `time_points` must be a chain of them.
+    """The periods when first runs follow dependences only.
+
+    The longest chain of dependences among `time_points` has one order in every schedule. Each of the
+    others may be one of the places between those of the chain that come before it and those that come
+    after it. So many places are left open there as time points may need, and some of them stay empty.
 
     `ancestors` are those of `ancestor_bits`.
-
-    Raises
-    ------
-    ValueError
-        If one time point does not depend on the one before: the bound would not hold.
     """
-    ordered = tuple(sorted(set(time_points)))
-    for earlier, later in pairwise(ordered):
-        if not ancestors[later] >> earlier & 1:
-            raise ValueError(
-                f"time points must be a chain of dependences, but {indexed.op_names[later]} does not"
-                f" depend on {indexed.op_names[earlier]}"
-            )
+    chain = longest_chain(ancestors, time_points)
+    floating = sorted({*time_points} - {*chain})
+    between = {f: _range_in(chain, f, ancestors) for f in floating}
+    places: list[list[int]] = []
+    for k in range(len(chain) + 1):
+        here = [f for f, (first, last) in between.items() if first <= k <= last]
+        places += [here] * len(here) + [[m] for m in chain[k : k + 1]]
+    places_of = {m: [k for k, ops in enumerate(places) if m in ops] for m in (*chain, *floating)}
     earliest, latest = [], []
     for i in range(indexed.op_count):
-        after = [k for k, m in enumerate(ordered) if ancestors[i] >> m & 1]
-        before = [k for k, m in enumerate(ordered) if m == i or ancestors[m] >> i & 1]
-        earliest.append(max(after) + 1 if after else 0)
-        latest.append(min(before) if before else len(ordered))
-    return Periods(_each_is(indexed, ordered), tuple(earliest), tuple(latest))
+        own = places_of.get(i)
+        after = (
+            [own[0]] if own else [at[0] + 1 for m, at in places_of.items() if ancestors[i] >> m & 1]
+        )
+        before = (
+            [own[-1]] if own else [at[-1] for m, at in places_of.items() if ancestors[m] >> i & 1]
+        )
+        earliest.append(max(after, default=0))
+        latest.append(min(before, default=len(places)))
+    may_be = np.zeros((len(places), indexed.op_count), np.bool_)
+    for k, ops in enumerate(places):
+        may_be[k, ops] = True
+    return Periods(may_be, tuple(earliest), tuple(latest))
+
+
+def longest_chain(ancestors: Sequence[int], ops: Iterable[int]) -> tuple[int, ...]:
+    """The most of the ops each of which comes after the one before it in every order."""
+    chains: dict[int, tuple[int, ...]] = {}
+    for op in sorted(set(ops)):
+        before = (chain for last, chain in chains.items() if ancestors[op] >> last & 1)
+        chains[op] = (*max(before, key=len, default=()), op)
+    return max(chains.values(), key=len, default=())
+
+
+def _range_in(chain: Sequence[int], op: int, ancestors: Sequence[int]) -> tuple[int, int]:
+    """The first and last period between ops of a chain in which another op may first run."""
+    after = [k + 1 for k, m in enumerate(chain) if ancestors[op] >> m & 1]
+    before = [k for k, m in enumerate(chain) if ancestors[m] >> op & 1]
+    return max(after, default=0), min(before, default=len(chain))
 
 
 def positions_in_every_order(indexed: IndexedProblem, ancestors: Sequence[int]) -> Periods:

@@ -13,6 +13,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.choose import negligible_tensors
 from tvm_xengine.solvers.relaxation.options import DEFAULTS, RelaxationOptions
 from tvm_xengine.solvers.relaxation.periods import (
+    Periods,
     ancestor_bits,
     depend_on_each_other,
     periods_in_every_order,
@@ -29,7 +30,7 @@ class Relaxations:
     Attributes
     ----------
     scope
-        Every schedule, for which time points must be a chain of dependences, or the given order.
+        Every schedule, or the given order.
     """
 
     indexed: IndexedProblem
@@ -49,17 +50,28 @@ class Relaxations:
 
     def at(self, time_points: Collection[int]) -> TimePointModel:
         """The relaxation with these time points."""
-        ordered = sorted(time_points)
-        if self.scope is Scope.EVERY_SCHEDULE:
-            periods = periods_in_every_order(self.indexed, ordered, self.ancestors)
-        else:
-            periods = periods_in_given_order(self.indexed, ordered)
         return formulate_time_points(
-            self.indexed, periods, is_makespan=self.is_makespan, neglected=self.neglected
+            self.indexed,
+            self.periods(time_points),
+            is_makespan=self.is_makespan,
+            neglected=self.neglected,
         )
 
+    def periods(self, time_points: Collection[int]) -> Periods:
+        """The periods between these time points."""
+        ordered = sorted(time_points)
+        if self.scope is Scope.EVERY_SCHEDULE:
+            return periods_in_every_order(self.indexed, ordered, self.ancestors)
+        return periods_in_given_order(self.indexed, ordered)
+
+    @property
+    def may_float(self) -> bool:
+        """Whether time points need not be a chain of dependences."""
+        is_small = self.indexed.op_count <= self.options.floating_ops
+        return self.scope is Scope.EVERY_SCHEDULE and is_small
+
     def columns(self, count: int) -> int:
-        """About how many columns it has with `count` time points."""
+        """About how many columns it has with `count` places of time points."""
         indexed = self.indexed
         tensors = int((~self.neglected).sum())
         per_period = indexed.device_count * (indexed.op_count + tensors)

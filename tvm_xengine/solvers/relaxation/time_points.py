@@ -79,9 +79,13 @@ class TimePointModel:
     budget_rows: tuple[tuple[int, ...], ...]
 
     def time_points(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The op whose first run is time point k in the solution `x`, shape (K,)."""
+        """The op whose first run is time point k in the solution `x`, shape (K,); -1 where none is."""
         taken = np.where(self.at >= 0, values_of(self.at, x), -1.0).max(axis=1, initial=-1.0)
-        return np.asarray(taken.argmax(axis=1) if len(taken) else np.zeros(0), np.int64)
+        if not len(taken):
+            return np.zeros(0, np.int64)
+        is_open = self.periods.may_be.sum(axis=0)[taken.argmax(axis=1)] > 1
+        is_empty = is_open & (taken.max(axis=1) < 0.5)
+        return np.asarray(np.where(is_empty, _ABSENT, taken.argmax(axis=1)), np.int64)
 
 
 def values_of(columns: NDArray[np.int64], x: NDArray[np.float64]) -> NDArray[np.float64]:
