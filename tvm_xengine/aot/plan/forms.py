@@ -88,9 +88,9 @@ def plan_forms(
 ) -> tuple[LoweredStep, Plan]:
     """The function and its plan: of the whole batch, or else in the best number of slices.
 
-    Slices are compared by schedules of any cost; no more of them are looked at than those in which the
-    usual kernels fit. Which form is taken does not depend on how busy the machine is, but for whole
-    batches whose first schedule takes half of the time limit to find.
+    Slices are compared as those of other steps are (:func:`best_forms`). Which form is taken does not
+    depend on how busy the machine is, but for whole batches whose first schedule takes half of the time
+    limit to find.
 
     Parameters
     ----------
