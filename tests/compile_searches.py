@@ -5,23 +5,19 @@ Run as ``python -m tests.compile_searches`` before the tests; what is compiled i
 
 from __future__ import annotations
 
-from tests.solvers.samples.networks import chain, pair
+from tests.solvers.samples.networks import chain
 from tvm_xengine.scheduling.arena.plan import plan_arenas
-from tvm_xengine.solvers.astar.search import shortest_path
-from tvm_xengine.solvers.local_search.driver import search
-from tvm_xengine.solvers.result import Limits, Objective
-
-_LIMIT_S = 3600.0
-"""Compiling counts, and takes minutes on a busy machine; a search that is over compiles no more."""
+from tvm_xengine.solvers.first_use import compile_searches
+from tvm_xengine.solvers.solve import solve
 
 
 def main() -> None:
-    """Use each compiled function on a small problem of two devices."""
-    problem = pair(chain(3), 0.8, slow=2.0, link_gb_s=1.0)
-    schedule = search(problem, evaluations=1, limits=Limits(_LIMIT_S))
+    """Use each compiled function on a small problem."""
+    compile_searches()
+    problem = chain(3)
+    schedule = solve(problem, "greedy").schedule
     assert schedule is not None
     plan_arenas(problem, schedule)
-    shortest_path(problem, Objective.COST)
 
 
 if __name__ == "__main__":

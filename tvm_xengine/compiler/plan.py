@@ -27,6 +27,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.solvers.first_use import compile_searches_for
 from tvm_xengine.solvers.result import Objective, StopReason
 
 _SKETCH_S = 10.0
@@ -108,6 +109,7 @@ def plan_costed(
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if _may_take_other_form(options):
         limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=1 + _WASTE_RATIO)
+    compile_searches_for(fitting.problem, options.solver, options.objective, reporter.status)
     clock = Clock.shared(limits.time_limit_s)
     options = replace(options, over_at_s=clock.over_at_s)
     try:

@@ -21,6 +21,7 @@ from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, Aren
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.first_use import compile_searches_for
 from tvm_xengine.solvers.request import MAX_SEED, Request
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import answer, backend_for, solve
@@ -110,6 +111,7 @@ def plan_schedule(
         If one came before any schedule was found.
     """
     problem = replace(problem, saves_energy=options.objective is Objective.ENERGY)
+    compile_searches_for(problem, options.solver, options.objective, on_progress)
     question = _Question(
         problem,
         options,

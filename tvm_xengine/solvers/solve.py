@@ -21,6 +21,7 @@ from tvm_xengine.scheduling.needless_steps import without_idle_steps
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule, with_kernels_that_fit
 from tvm_xengine.solvers.backends.table import backends, require_installed
+from tvm_xengine.solvers.first_use import compile_searches_for
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
@@ -140,6 +141,7 @@ def solve(
             "the graph has no outputs and updates no state, so there is nothing to schedule; name the"
             " tensors that the step delivers in `outputs`"
         )
+    compile_searches_for(problem, solver, objective, on_progress)
     request = Request(
         objective=objective,
         limits=limits or Limits(),

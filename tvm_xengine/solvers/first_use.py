@@ -1,0 +1,98 @@
+"""Compiles the searches before the time limit of a solve begins: once on a machine, for half a minute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.published.baselines.placed import keep_all
+from tvm_xengine.solvers.request import PROOF_RATIO, Request
+from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.solvers.working_set import working_sets
+
+_SEARCHING = ("auto", "local-search", "astar", "miqp")
+"""Solvers that search with compiled code."""
+_SILENT_S = 1.0
+"""What takes longer is said: where the compiled code is kept already, reading it takes 0.4 s."""
+_TICK_S = 0.1
+"""An interrupt comes through so soon; it cannot while LLVM compiles a function in the same thread."""
+
+
+def compile_searches_for(
+    problem: Problem, solver: str, objective: Objective, say: Callable[[str], None] | None = None
+) -> None:
+    """Compile what a solve will need, unless its budgets have room for everything.
+
+    A search that compiles within its time limit would have none of it left on the first use, and its
+    answer would be that of the greedy solver.
+
+    Parameters
+    ----------
+    say
+        Called with a sentence where it takes long.
+    """
+    if solver not in _SEARCHING or _ready.cache_info().currsize:
+        return
+    if solver == "auto" and not _needs_search(problem, objective):
+        return
+    ready = threading.Thread(target=_ready, daemon=True)
+    ready.start()
+    ready.join(_SILENT_S)
+    if ready.is_alive() and say is not None:
+        say("compiling the search, once on this machine")
+    while ready.is_alive():
+        ready.join(_TICK_S)
+
+
+def compile_searches() -> None:
+    """Use each compiled function on a step of three ops and two devices, without a time limit."""
+    from tvm_xengine.solvers.astar.search import shortest_path  # seconds to load
+    from tvm_xengine.solvers.local_search.driver import search
+
+    problem = _small_problem()
+    search(problem, evaluations=1, limits=Limits(_NO_LIMIT_S))
+    shortest_path(problem, Objective.COST)
+
+
+_NO_LIMIT_S = 3600.0
+"""Compiling takes minutes on a busy machine, and a search that is over compiles no more."""
+
+
+@cache
+def _ready() -> None:
+    compile_searches()
+
+
+def _needs_search(problem: Problem, objective: Objective) -> bool:
+    """Whether the default solver has neither room for everything nor a proof that nothing fits."""
+    problem = problem.without_constraints
+    if working_sets(problem).is_infeasible():
+        return False
+    if objective is Objective.MAKESPAN:
+        return True
+    request = Request(objective=objective)
+    value = request.value_of(problem, keep_all(problem, request))
+    if value is None:
+        return True
+    return value - index_problem(problem, objective).cheapest > PROOF_RATIO * abs(value)
+
+
+def _small_problem() -> Problem:
+    """Three tensors, of which two have room, so that one is made again or lies on the other device."""
+    sizes_bytes = {"x": 64, "a": 640, "b": 640, "c": 640, "y": 64}
+    roles = {"x": Role.BATCH}
+    tensors = [
+        Tensor(name, size, roles.get(name, Role.INTERMEDIATE)) for name, size in sizes_bytes.items()
+    ]
+    reads = {"a": ("x",), "b": ("a",), "c": ("b",), "y": ("a", "c")}
+    ops = [Op(f"make_{name}", "kernel", read, (name,)) for name, read in reads.items()]
+    devices = tuple(Device(name, "llvm", 1536) for name in ("fast", "slow"))
+    links = (Link("fast", "slow", 1.0, 1.0), Link("slow", "fast", 1.0, 1.0))
+    costs = {op.name: {"fast": OpCost(1.0), "slow": OpCost(2.0)} for op in ops}
+    graph = OpGraph(tuple(tensors), tuple(ops), ("y",))
+    return Problem(graph, Platform(devices, links), costs)
