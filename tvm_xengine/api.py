@@ -117,7 +117,8 @@ def compile(
     objective, solver, backend
         As in `plan`.
     time_limit_s
-        Time limit of the solver. A warning says how far a plan may be from the optimum that was
+        Of planning: search, address layouts, leaner kernels and slices of the batch; compiling and
+        measuring kernels do not count. A warning says how far a plan may be from the optimum that was
         stopped by it.
     lr_schedule
         Learning rate by the number of steps taken, or a scheduler of PyTorch, as in `Step`.

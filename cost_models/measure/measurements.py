@@ -188,9 +188,15 @@ class MeasurementCache:
     must_write
         Whether a file that cannot be written is an error. Otherwise a warning says so once, and what
         is added is known to this object only.
+
+    Attributes
+    ----------
+    measured_s
+        How long measuring for it took so far, with compiling what is measured.
     """
 
     def __init__(self, path: Path, *, must_write: bool = True) -> None:
+        self.measured_s = 0.0
         self._file = AppendOnlyFile(path)
         self._must_write = must_write
         self._is_lost = False

@@ -137,3 +137,17 @@ def code_of(func, description):
 def assembly_of(func, description):
     target = resolve_target(description)
     return compile_kernels([prepare_kernel(func, target)], target).inspect_source("s")
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError, ValueError])
+def test_a_schedule_that_fails_is_named_and_the_loops_as_written_run(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_func: tvm.tirx.PrimFunc, _target: tvm.target.Target) -> tvm.tirx.PrimFunc:
+        raise error("expected a loop, got None")
+
+    func, target = scale_and_shift(7), resolve_target(BASELINE)
+    kernel = prepare_kernel(func, target, f"scaled by {error.__name__}", schedule=broken)
+    assert kernel.workspace_bytes == 0
+    assert f"scaled by {error.__name__} keeps the loops it was written with" in caplog.text
+    assert f"its schedule failed: {error.__name__}: expected a loop" in caplog.text

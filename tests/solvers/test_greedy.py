@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 
+from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import (
     chain,
     keep_all,
@@ -19,6 +23,7 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy import solve as greedy
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.result import Objective
 
@@ -85,3 +90,27 @@ def test_whatever_it_returns_the_validator_accepts(problem):
         schedule = greedy_schedule(problem, objective=objective)
         if schedule is not None:
             simulate(problem, schedule)
+
+
+def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing fits, walks go on for long; each step is asked, and all end at the first no."""
+    problem = training_chain(60, 24)
+    clock_s = count(0.0, 0.01)
+    monkeypatch.setattr(greedy, "time", SimpleNamespace(thread_time=lambda: next(clock_s)))
+    asked: list[bool] = []
+
+    def may_go_on() -> bool:
+        asked.append(len(asked) < 20)
+        return asked[-1]
+
+    assert greedy_schedule(problem, may_go_on=lambda: asked.append(True) is None) is None
+    most = len(asked)
+    asked.clear()
+    assert greedy_schedule(problem, may_go_on=may_go_on) is None
+    assert most > 200
+    assert asked.count(False) < 10
+
+
+def test_a_small_walk_is_never_cut_short() -> None:
+    problem = training_chain(12, 60)
+    assert greedy_schedule(problem, may_go_on=lambda: False) == greedy_schedule(problem)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from tvm_xengine.commands.entry import taken_signals
 from tvm_xengine.files.temporary import remove_unfinished, unfinished
@@ -40,6 +41,13 @@ _MOST_LOOKS = 20
 _STDERR = 2  # file descriptor of standard error
 _SHOW_CURSOR = b"\x1b[?25h"
 """A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
+
+_UNSAFE = "tvm_ffi/structural.py"
+"""An exception that leaves a callback of its functions may corrupt the heap (tvm-ffi 0.1.14, seen as an abort
+in `malloc` while blocks of slices were rewritten)."""
+
+_AGAIN_S = 0.005
+"""When to look again whether the main thread has left such a function, which takes milliseconds."""
 
 _NUDGE = signal.SIGUSR1
 """Sent to the main thread, because the others are blocked there; it ends sleeping and waiting, too."""
@@ -105,12 +113,16 @@ class Interrupts:
             os.write(_STDERR, _SHOW_CURSOR)
         os._exit(self.exit_code or 0)
 
-    def raise_in_main(self, _signal: int, _frame: object) -> None:
+    def raise_in_main(self, _signal: int, frame: FrameType | None) -> None:
         """The handler of the nudge."""
         if self._is_leaving:
             self._is_parked.set()
             threading.Event().wait()  # until the process ends
-        if self._raises:
+        if self._raises and _is_unsafe(frame):
+            again = threading.Timer(_AGAIN_S, signal.pthread_kill, (self._main, _NUDGE))
+            again.daemon = True
+            again.start()
+        elif self._raises:
             self._raises = False  # what cleans up is not interrupted once more
             raise KeyboardInterrupt
 
@@ -125,6 +137,15 @@ class Interrupts:
         if self._is_done.wait(GRACE_S):
             time.sleep(_FLUSH_S)
         self.leave()
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    """Whether native code that no exception may pass has called what runs."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_UNSAFE):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import partial
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.costing.energy import check_energy
-from tvm_xengine.compiler.lean.forms import Form, best_forms, forms, least_value
+from tvm_xengine.compiler.lean.forms import Form, TimeLeft, best_forms, forms, least_value
 from tvm_xengine.compiler.lean.kernels import with_needed_variants
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
@@ -99,7 +99,8 @@ def plan_costed(
 ) -> PlannedStep:
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
 
-    An op whose kernel cannot run within a budget may take a generated one that needs less workspace,
+    All of it keeps the time limit, but for compiling and measuring kernels. An op whose kernel cannot run
+    within a budget may take a generated one that needs less workspace,
     run by run. Where no schedule is found, or one that takes much longer than a step with room for
     everything, the step is planned in the form whose plans of any cost are best, which does not depend
     on how busy the machine is (:func:`best_forms`).
@@ -110,41 +111,61 @@ def plan_costed(
     if _may_take_other_form(options):
         limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=1 + _WASTE_RATIO)
     compile_searches_for(fitting.problem, options.solver, options.objective, reporter.status)
-    clock = Clock.shared(limits.time_limit_s)
-    options = replace(options, over_at_s=clock.over_at_s)
+    watch = _Watch.of(Clock.shared(limits.time_limit_s), stores)
+    options = replace(options, over_at_s=watch.clock.over_at_s)
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
-    except NoScheduleError:
-        failed_s = clock.elapsed_s
+    except NoScheduleError as error:
+        time_left = TimeLeft.of(watch.clock)
+        every = forms(fitting, stores, reporter, time_left.may_cut)
+        found = best_forms(every, options.objective, time_left)
+        clock = watch.clock
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
-        found = best_forms(forms(fitting, stores, reporter), options.objective)
-        is_over = limit_s < LEAST_SOLVE_S
-        if found[0].plan is None and (found[0].step is fitting or is_over):
-            raise
-        # To make kernels is no part of the time limit.
-        over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
-        options = replace(options, over_at_s=over_at_s)
-        planned = _best_planned(found, limit_s, options, stores, reporter)
-        planned = _with_solve_s(planned, failed_s + planned.plan.result.solve_s)
+        if found[0].plan is None and (found[0].step is fitting or limit_s < LEAST_SOLVE_S):
+            raise _saying_what_is_untried(error, time_left) from error
+        options = replace(options, over_at_s=clock.over_at_s)
+        try:
+            planned = _best_planned(found, limit_s, options, stores, reporter)
+        except NoScheduleError as last:
+            raise _saying_what_is_untried(last, time_left) from last
+        planned = _with_solve_s(planned, watch.clock.elapsed_s)
         return _saying_what_changed(planned, "the budgets have no room for the whole batch")
     floor = least_value(planned.plan.problem, options.objective)
     if fitting is not costed:
         floor = min(floor, least_value(costed.problem, options.objective))
     try:
-        planned = _compared(planned, fitting, floor, clock, options, stores, reporter)
+        planned = _compared(planned, fitting, floor, watch, options, reporter)
     except KeyboardInterrupt:
         result = replace(planned.plan.result, stopped_by=StopReason.INTERRUPTED)
         planned = replace(planned, plan=replace(planned.plan, result=result))
     return _saying_what_changed(planned, "a step of the whole batch takes longer in these budgets")
 
 
+@dataclass(frozen=True)
+class _Watch:
+    """A clock that stands still while kernels are compiled and measured."""
+
+    begun: Clock
+    stores: Stores
+    measured_s: float
+
+    @classmethod
+    def of(cls, begun: Clock, stores: Stores) -> _Watch:
+        """A watch that is started now."""
+        return cls(begun, stores, stores.measurements.measured_s)
+
+    @property
+    def clock(self) -> Clock:
+        """What it shows."""
+        return self.begun.paused(self.stores.measurements.measured_s - self.measured_s)
+
+
 def _compared(
     planned: PlannedStep,
     fitting: CostedStep,
     floor: float,
-    clock: Clock,
+    watch: _Watch,
     options: PlanOptions,
-    stores: Stores,
     reporter: Reporter,
 ) -> PlannedStep:
     """The plan, or a better one in another form; without one the search of a poor plan goes on."""
@@ -152,19 +173,19 @@ def _compared(
     if plan.result.stopped_by is StopReason.INTERRUPTED:
         return planned
     # As long as that plan took, so that a user does not wait for what may come to nothing.
-    left_s = clock.left_s
-    as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, left_s)))
-    began_s = time.perf_counter()
-    other = better_form(fitting, value, floor, as_long, stores, reporter)
+    clock, stores = watch.clock, watch.stores
+    as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
+    other = better_form(fitting, value, floor, as_long, stores, reporter, clock)
     if other is not None:
-        return _chosen(other, [planned, other])
-    left_s -= min(time.perf_counter() - began_s, as_long.limits.time_limit_s)
+        return _with_solve_s(other, watch.clock.elapsed_s)
+    left_s = watch.clock.left_s
     is_open = plan.result.stopped_by is StopReason.LIMIT and value > (1 + _WASTE_RATIO) * floor
     if not (is_open and _may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
         return planned
     more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)
     result = replace(with_best_bound(more.plan.result, plan.result), solver=plan.result.solver)
-    return _chosen(replace(more, plan=replace(more.plan, result=result)), [planned, more])
+    more = replace(more, plan=replace(more.plan, result=result))
+    return _with_solve_s(more, watch.clock.elapsed_s)
 
 
 def _may_take_other_form(options: PlanOptions) -> bool:
@@ -179,6 +200,7 @@ def better_form(
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
+    clock: Clock | None = None,
 ) -> PlannedStep | None:
     """A plan in another form that is better than a schedule of the whole batch; None without.
 
@@ -191,6 +213,9 @@ def better_form(
         Of the schedule that is known.
     floor
         Of a step with room for everything.
+    clock
+        When the search for forms has to end, so that the search of a plan has its time, too; by default
+        both have as long as `options` say.
 
     Raises
     ------
@@ -201,12 +226,16 @@ def better_form(
     is_good = value <= (1 + _WASTE_RATIO) * floor
     if is_good or not _may_take_other_form(options):
         return None
+    limit_s = options.limits.time_limit_s
+    clock = clock or Clock.shared(2 * limit_s)
+    time_left = TimeLeft(clock.until_over_s - limit_s)
     found = [
         form
-        for form in best_forms(forms(costed, stores, reporter), objective, below=below)
+        for form in best_forms(
+            forms(costed, stores, reporter, time_left.may_cut), objective, time_left, below=below
+        )
         if form.step is not costed and form.plan is not None
     ]
-    limit_s = options.limits.time_limit_s
     if costed.choice is CostChoice.ACTIVE:
         # A plan of any cost is predicted, and no match for one that was measured.
         found = [form for form in found if form.plan and objective.of(form.plan.simulation) < below]
@@ -271,6 +300,16 @@ def _saying_what_changed(planned: PlannedStep, why: str) -> PlannedStep:
     said.append(_on_variants(plan.schedule))
     message = "; ".join(text for text in said if text)
     return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))
+
+
+def _saying_what_is_untried(error: NoScheduleError, time_left: TimeLeft) -> NoScheduleError:
+    """The error, with what a longer time limit would have been used for."""
+    if not time_left.is_cut_short:
+        return error
+    return NoScheduleError(
+        f"{error}; there was no time to try all slices of the batch: a longer limit (time_limit_s,"
+        " --time-limit) may find a plan in more",
+    )
 
 
 def _on_variants(schedule: Schedule) -> str:

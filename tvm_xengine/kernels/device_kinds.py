@@ -21,6 +21,7 @@ from tvm.target import Target
 
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.extensions.extended import Extended, extended
+from tvm_xengine.files.say_once import say_once
 from tvm_xengine.kernels.cuda.compiler import cuda_compiler, exact_cuda_compiler
 from tvm_xengine.kernels.cuda.runtime import why_no_cuda
 from tvm_xengine.kernels.inplace import num_outputs, share_inplace_buffers
@@ -140,10 +141,18 @@ def _lowered_for_processor(asked: _Lowering) -> tirx.PrimFunc:
     lowering = lower_to_explicit_memory(asked.target)
     try:
         return _lower(asked.schedule(asked.func, asked.target), lowering)
-    except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+    except UnsupportedModuleError as error:
         # A schedule may move a load behind an in-place store; the loops as written then decide.
         _logger.info("%s keeps the loops it was written with: %s", asked.name, error)
-        return _lower(asked.func, lowering)
+    except (RuntimeError, TypeError, ValueError) as error:
+        # Of a schedule or of TVM, which raises any of these; no kernel of the zoo meets one.
+        reason = next(iter(str(error).strip().splitlines()), "no reason given")
+        say_once(
+            _logger,
+            f"kernel {asked.name} keeps the loops it was written with, which may be slow, because its"
+            f" schedule failed: {type(error).__name__}: {reason}",
+        )
+    return _lower(asked.func, lowering)
 
 
 def compile_for_processor(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:

@@ -17,32 +17,44 @@ from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 from tvm_xengine.solvers.solve import answer
 
-ANY_PLAN_S = 1.0
-"""Processor time for attempts: an attempt on two hundred ops takes up to half of it."""
+_LEAST_S, _S_PER_OP = 1.0, 5e-3
+"""Processor time for attempts: one on two hundred ops takes up to half a second, where nothing fits."""
+
+
+def any_plan_s(problem: Problem) -> float:
+    """Processor time in which there is a plan of any cost, where greedy walks find one."""
+    return max(_LEAST_S, _S_PER_OP * len(problem.graph.ops))
 
 
 def any_plan(
     problem: Problem,
     objective: Objective = Objective.COST,
     *,
-    processor_s: float = ANY_PLAN_S,
+    processor_s: float | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Plan | None:
     """A plan of the greedy solver, whatever it costs; None where it finds none.
 
     A search for a cheap schedule uses up the budgets, so that no layout of what it finds may fit.
-    The first attempt is always made. The schedule does not depend on the objective, so that the
+    The first attempt always begins. The schedule does not depend on the objective, so that the
     smallest budget for which there is one does not either.
 
     Parameters
     ----------
     processor_s
-        No further attempt begins after so much time of this thread, in which others do not count.
+        Attempts end after so much time of this thread, in which others do not count; by default
+        `any_plan_s`.
     may_go_on
         Asked before each further attempt.
     """
-    until_s = time.thread_time() + processor_s
-    request = Request(solver="greedy", backend="", limits=Limits(processor_s))
+    processor_s = any_plan_s(problem) if processor_s is None else processor_s
+    request = Request(
+        solver="greedy",
+        backend="",
+        limits=Limits(processor_s),
+        clock=time.thread_time,
+        started=time.thread_time(),
+    )
 
     def lay_out(result: SolveResult, _attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         assert result.schedule is not None
@@ -52,7 +64,7 @@ def any_plan(
     def tightened(
         margin: Mapping[str, int], _attempt: int, _last: SolveResult
     ) -> SolveResult | None:
-        if time.thread_time() > until_s or not may_go_on():
+        if request.is_over or not may_go_on():
             return None
         smaller = with_smaller_budgets(problem, margin)
         if smaller is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LEAST_SOLVE_S = 0.25
 """A solve gets at least this long: in less, greedy does not end on a hundred ops."""
@@ -38,6 +38,11 @@ class Clock:
         """A clock whose grace is that of all plans which are made from now on for one answer."""
         return cls(limit_s, time.perf_counter() + limit_s + grace_s(limit_s))
 
+    def paused(self, pause_s: float) -> Clock:
+        """The same clock, if it had stood still for so long."""
+        over_at_s = None if self.over_at_s is None else self.over_at_s + pause_s
+        return replace(self, over_at_s=over_at_s, begun_s=self.begun_s + pause_s)
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the clock was made."""
@@ -65,6 +70,11 @@ class Clock:
         if self.over_at_s is None:
             return left_s
         return min(left_s, self.over_at_s - time.perf_counter())
+
+    @property
+    def until_late_s(self) -> float:
+        """Seconds in which what runs has to end."""
+        return self.until_over_s + grace_s(self.limit_s)
 
     @property
     def may_retry(self) -> bool:

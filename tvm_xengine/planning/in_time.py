@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.arena.timeline import Timeline
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 
@@ -19,7 +19,13 @@ _EFFORT = QUICK_EFFORT // 10
 """For a layout that only has to fit."""
 
 
-def as_it_runs(plan: Plan, *, reserve_home: bool = False) -> Plan:
+def as_it_runs(
+    plan: Plan,
+    *,
+    reserve_home: bool = False,
+    effort: int = PACKING_EFFORT,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Plan:
     """The plan; where it is overlapped, in the layout of the least makespan, or on one device after all.
 
     Bytes that are free by the order of steps may still be in use, because streams run ahead of each
@@ -30,20 +36,29 @@ def as_it_runs(plan: Plan, *, reserve_home: bool = False) -> Plan:
     ----------
     reserve_home
         Whether all state lies at the bottom of its arena, as it does in the plan.
+    effort
+        For laying out the step on one device.
+    is_late
+        Asked before each layout in time but the first, and before each device is tried alone.
     """
     if not plan.is_overlapped:
         return plan
     if not plan.has_streams:
         return plan.laid_out(plan.arenas)
-    found = [_in_time(plan, reserve_home=reserve_home), plan.laid_out(plan.arenas)]
-    alone = (_alone_on(plan, device.name) for device in plan.problem.platform.computing)
+    found = [_in_time(plan, is_late, reserve_home=reserve_home), plan.laid_out(plan.arenas)]
+    alone = (
+        None if is_late() else _alone_on(plan, device.name, effort)
+        for device in plan.problem.platform.computing
+    )
     return min(found + [one for one in alone if one is not None], key=Plan.step_us)
 
 
-def _in_time(plan: Plan, *, reserve_home: bool) -> Plan:
+def _in_time(plan: Plan, is_late: Callable[[], bool], *, reserve_home: bool) -> Plan:
     problem, schedule, simulation = plan.problem, plan.schedule, plan.simulation
     chosen = dict.fromkeys(problem.platform.index, plan.arenas)
-    for ratio in _SLACK_RATIOS:
+    for number, ratio in enumerate(_SLACK_RATIOS):
+        if number and is_late():
+            break
         timeline = Timeline(simulation.intervals_us, ratio * simulation.makespan_us)
         arenas = plan_arenas(
             problem, schedule, effort=_EFFORT, reserve_home=reserve_home, timeline=timeline
@@ -53,7 +68,7 @@ def _in_time(plan: Plan, *, reserve_home: bool) -> Plan:
     return plan.laid_out(_joined(schedule, chosen))
 
 
-def _alone_on(plan: Plan, device: str) -> Plan | None:
+def _alone_on(plan: Plan, device: str, effort: int) -> Plan | None:
     """The step that keeps every tensor, on one device; None where it cannot run or does not fit there."""
     problem = plan.problem
     ops = [op.name for op in problem.graph.ops]
@@ -61,7 +76,7 @@ def _alone_on(plan: Plan, device: str) -> Plan | None:
         return None
     try:
         schedule = with_frees(problem, [Compute(op, device) for op in ops])
-        alone = Plan.of_schedule(problem, schedule, plan.result.solver)
+        alone = Plan.of_schedule(problem, schedule, plan.result.solver, effort=effort)
     except (InvalidScheduleError, BudgetExceededError):
         return None
     if alone.arenas.excess_bytes(problem.platform):

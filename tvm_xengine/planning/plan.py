@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_xengine.planning.answers import with_bound_of
-from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Free, Schedule, stream_of_step
 from tvm_xengine.scheduling.simulate import Simulation, simulate
@@ -78,13 +78,19 @@ class Plan:
 
     @classmethod
     def of_schedule(
-        cls, problem: Problem, schedule: Schedule, solver: str, *, reserve_home: bool = False
+        cls,
+        problem: Problem,
+        schedule: Schedule,
+        solver: str,
+        *,
+        reserve_home: bool = False,
+        effort: int = PACKING_EFFORT,
     ) -> Plan:
         """The plan of a given schedule, under the name of `solver`.
 
         Parameters
         ----------
-        reserve_home
+        reserve_home, effort
             As in `plan_arenas`.
 
         Raises
@@ -102,5 +108,5 @@ class Plan:
             solve_s=0.0,
             solver=solver,
         )
-        arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
+        arenas = plan_arenas(problem, schedule, effort=effort, reserve_home=reserve_home)
         return cls(problem, result, schedule, simulation, arenas)

@@ -11,7 +11,7 @@ from functools import partial
 from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
-from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
+from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.in_time import as_it_runs
 from tvm_xengine.planning.messages import no_schedule_message
@@ -122,7 +122,12 @@ def plan_schedule(
     )
     plan = _answered(question, is_own_stop=stop is None, prefer_reserved_home=prefer_reserved_home)
     if not prefer_reserved_home:
-        plan = as_it_runs(plan)
+        steps = len(plan.schedule.steps)
+        plan = as_it_runs(
+            plan,
+            effort=question.effort(steps),
+            is_late=lambda: steps >= _LONG_STEPS and question.clock.is_over,
+        )
     return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
 
 
@@ -235,12 +240,17 @@ class _Question:
         """The layout of a result, and by how many bytes it exceeds which budgets."""
         assert result.schedule is not None
         seed = self.options.seed + attempt
-        is_hurried = self.clock.left_s <= _UNHURRIED_S and len(result.schedule.steps) >= _LONG_STEPS
-        effort = QUICK_EFFORT if is_hurried else PACKING_EFFORT
+        schedule = result.schedule
+        effort = self.effort(len(schedule.steps))
         arenas = plan_arenas(
-            self.problem, result.schedule, effort=effort, seed=seed, reserve_home=reserve_home
+            self.problem, schedule, effort=effort, seed=seed, reserve_home=reserve_home
         )
         return arenas, arenas.excess_bytes(self.problem.platform)
+
+    def effort(self, steps: int) -> int:
+        """For the layout of a schedule of so many steps."""
+        is_hurried = self.clock.left_s <= _UNHURRIED_S and steps >= _LONG_STEPS
+        return QUICK_EFFORT if is_hurried else PACKING_EFFORT
 
     def finished(self, plan: Plan) -> Plan:
         """The plan with the savings that a solver of the search has left."""
@@ -305,10 +315,12 @@ def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
     clock, is_alone = question.clock, question.options.over_at_s is None
     if clock.is_over and not is_alone:
         return None
+    # An attempt that runs when nothing new may begin has half of the time in which it should end.
+    left_s = (clock.until_over_s + clock.until_late_s) / 2
     found = any_plan(
         question.problem,
         question.options.objective,
-        processor_s=min(ANY_PLAN_S, max(clock.until_over_s, _LATE_S if is_alone else 0.0)),
+        processor_s=min(any_plan_s(question.problem), max(left_s, _LATE_S)),
         may_go_on=lambda: not question.stop.is_set() and (is_alone or not clock.is_over),
     )
     return None if found is None else _plan_of(question, first, found.result, found.arenas)

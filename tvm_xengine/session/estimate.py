@@ -13,7 +13,7 @@ from tvm_xengine.compiler.lean.forms import LESS_RATIO, forms
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
-from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
+from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -244,7 +244,8 @@ def _laid_out(problem: Problem, device: str, live_bytes: float) -> int | None:
 
     def found_within(budget_bytes: int) -> Plan | None:
         # What the planner falls back on; it may take twice as long there.
-        return any_plan(problem.with_budgets({device: budget_bytes}), processor_s=ANY_PLAN_S / 2)
+        tight = problem.with_budgets({device: budget_bytes})
+        return any_plan(tight, processor_s=any_plan_s(tight) / 2)
 
     for more in _MORE:
         if plan := found_within(budget := int(live_bytes * more)):

@@ -125,7 +125,7 @@ def export_for_target(
     force
         Replaces what an earlier export wrote there.
     time_limit_s
-        Time limit of the solver.
+        Of planning each function of the package.
     entries
         Functions of the package: ``train_step``, ``eval``, ``infer`` (one sample), and ``accumulate``
         with ``apply`` (gradients over single samples).

@@ -50,7 +50,7 @@ def scheduling_pipeline(
     costs
         ``active``, ``measured``, ``predicted`` or ``roofline``.
     time_limit_s
-        Of the solver.
+        Of planning, as in `compile`.
     func_name
         Name of the training step in the module; None takes the only one that is marked.
     """

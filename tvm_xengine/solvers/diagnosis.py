@@ -33,7 +33,7 @@ def diagnose(
     Parameters
     ----------
     may_go_on
-        Asked before each bisection; by default for a little longer than the time limit.
+        Asked before each bisection and during it; by default for a little longer than the time limit.
     """
     may_go_on = may_go_on or (lambda: not _is_late(request))
     sets = working_sets(problem)
@@ -48,9 +48,9 @@ def diagnose(
             break
         ratio = high if step == 0 else (low + high) / 2
         budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}
-        schedule = _find(problem.with_budgets(budgets), request)
+        schedule = _find(problem.with_budgets(budgets), request, may_go_on)
         if schedule is None:
-            if step == 0:
+            if step == 0 or not may_go_on():
                 break
             low = ratio
             continue
@@ -77,8 +77,10 @@ def _is_late(request: Request) -> bool:
     return request.stop.is_set() or request.elapsed_s > until_s
 
 
-def _find(problem: Problem, request: Request) -> Schedule | None:
-    return keep_all(problem, request) or greedy_schedule(problem, objective=request.objective)
+def _find(problem: Problem, request: Request, may_go_on: Callable[[], bool]) -> Schedule | None:
+    return keep_all(problem, request) or greedy_schedule(
+        problem, objective=request.objective, may_go_on=may_go_on
+    )
 
 
 def _everything_bytes(problem: Problem) -> int:

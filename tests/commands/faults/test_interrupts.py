@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tvm_ffi
+from tvm import te, tirx
 
 from tests.commands.faults.forked import ForkServer
 from tests.commands.faults.interruption import (
@@ -21,6 +23,7 @@ from tests.commands.faults.interruption import (
     once_worked,
 )
 from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
+from tvm_xengine.commands.interrupts import Interrupts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -176,3 +179,25 @@ def test_who_loses_the_interrupt_leaves_nothing_either(tmp_path: Path) -> None:
     assert process.wait(60) == 128 + signal.SIGTERM
     assert left_after(process.pid, time.monotonic() + 5) == []
     assert list(temporary.iterdir()) == []
+
+
+def test_no_exception_passes_a_rewrite_of_native_code() -> None:
+    """One that leaves a callback of it may corrupt the heap: it comes once the rewrite is done."""
+    x = te.placeholder((4,), name="x")
+    kernel = te.create_prim_func([x, te.compute((4,), lambda i: x[i] + x[i])])
+    interrupts, stored = Interrupts(), []
+
+    def nudged(store: tirx.BufferStore) -> tirx.BufferStore:
+        signal.raise_signal(signal.SIGUSR1)
+        stored.append(store)
+        return store
+
+    before = signal.signal(signal.SIGUSR1, interrupts.raise_in_main)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tvm_ffi.structural_map(kernel.body, [(tirx.BufferStore, nudged)])
+            while stored:
+                signal.sigtimedwait([], 1.0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(stored) == 1

@@ -39,7 +39,7 @@ def tight(lowered: Lowered) -> StepProblem:
 
 @pytest.fixture(scope="module")
 def plan(tight: StepProblem) -> StepPlan:
-    return xe.plan(tight, time_limit_s=5.0)
+    return xe.plan(tight, time_limit_s=60.0, gap_ratio=0.9)
 
 
 def test_a_budget_without_room_for_the_batch_is_met_in_slices(plan: StepPlan) -> None:
@@ -85,7 +85,7 @@ def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_bat
 
     monkeypatch.setattr("tvm_xengine.compiler.plan.best_forms", interrupted)
     ample = xe.make_problem(lowered, costs="roofline").with_budget_ratio(AMPLE_RATIO)
-    found = xe.plan(ample, time_limit_s=5.0)
+    found = xe.plan(ample, time_limit_s=60.0, gap_ratio=0.9)
     assert found.planned.lowered.slices == 1
     assert found.plan.result.stopped_by is StopReason.INTERRUPTED
 

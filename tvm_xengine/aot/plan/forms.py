@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tvm_xengine.aot.plan.kernels import TargetKernels
-from tvm_xengine.compiler.lean.forms import best_forms
+from tvm_xengine.compiler.lean.forms import TimeLeft, best_forms
 from tvm_xengine.compiler.lean.slices import form_running, in_slices, slicings
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -69,11 +69,14 @@ class Forms:
         sliced = form_running(schedule, self.divided(), self.prepared)
         return sliced if sliced.slices > 1 else self.whole
 
-    def all(self, whole: RegionStep) -> Iterator[RegionStep]:
-        """The function whole, as given, and then in more and more slices with variants of its kernels."""
+    def all(self, whole: RegionStep, time_left: TimeLeft) -> Iterator[RegionStep]:
+        """The function whole, as given, and then in more and more slices with variants of its kernels, as
+        long as there is time."""
         yield whole
         divided = self.divided()
         for parts in slicings(divided):
+            if not time_left.may_cut(divided, parts):
+                return
             if (sliced := in_slices(divided, parts, self.prepared)) is None:
                 return
             yield self.with_variants(sliced)
@@ -114,14 +117,16 @@ def plan_forms(
         return whole.lowered, plan_form(whole.problem, replace(options, limits=limits), None)
     except NoScheduleError as error:
         looked_at: list[RegionStep] = []
+        time_left = TimeLeft.of(clock)
 
         def forms() -> Iterator[RegionStep]:
-            for step in function.all(whole):
+            for step in function.all(whole, time_left):
                 looked_at.append(step)
                 yield step
 
-        best = best_forms(forms(), options.objective)[0]
-        is_proven = error.is_proven and all(
+        best = best_forms(forms(), options.objective, time_left)[0]
+        is_proven = error.is_proven and not time_left.is_cut_short
+        is_proven &= all(
             step is whole or step is best.step or working_sets(step.problem).is_infeasible()
             for step in looked_at
         )

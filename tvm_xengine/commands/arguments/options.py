@@ -168,7 +168,8 @@ class SolverOptions:
     objective
         What is minimised: cost (the sum of all times), makespan (the end of the last step) or energy.
     time_limit
-        Time limit of the solver, in seconds.
+        Seconds for planning: search, address layouts, leaner kernels, slices of the batch. Compiling and
+        measuring kernels do not count.
     gap
         Stop at this relative gap between value and bound; 0 asks for an optimality proof.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,14 +87,18 @@ def measured_costs(
     def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
         known = {kernel.symbol for kernel in known_kernels(kernels, cache)}
         distinct = distinct_kernels(kernels)
-        measured = measure_kernels(
-            distinct,
-            cache,
-            effort=effort,
-            on_progress=reporter.stage("measuring kernels"),
-            timer=timer_for(store),
-            on_compiled=reporter.stage("compiling kernels"),
-        )
+        began_s = time.perf_counter()
+        try:
+            measured = measure_kernels(
+                distinct,
+                cache,
+                effort=effort,
+                on_progress=reporter.stage("measuring kernels"),
+                timer=timer_for(store),
+                on_compiled=reporter.stage("compiling kernels"),
+            )
+        finally:
+            cache.measured_s += time.perf_counter() - began_s
         require_measured(distinct, measured, cache)
         return {
             symbol: OpCost(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -13,13 +14,24 @@ from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.any_plan import any_plan, any_plan_s
+from tvm_xengine.planning.clock import Clock, grace_s
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
+_CUT_S_PER_KERNEL, _CUT_S_PER_OP = 0.03, 1e-3
+"""Processor time to cut the batch: to make each kernel of the slices, and for each op of the result. LeNet in
+two takes 1.5 s, an LSTM 1.9 s for 600 ops and 3.1 s for 2,400."""
+_LEAST_ANY_S = 0.25
+"""For a plan of any cost, however late it is: greedy walks of a hundred ops end in less."""
+_SHARE, _LEAST_S, _LEAST_SHARE = 0.8, 3.0, 0.85
+"""Share of the time in which planning has to end, once there is no schedule of the whole batch, for making
+leaner forms and comparing them: it is more important to have a plan than a good one. In any case so much
+processor time, or that share of the time for all of planning: two cuts of a small network take less, and
+should not depend on how busy the machine is."""
 LESS_RATIO = 0.9
 """Where only memory counts, slices that save less than a tenth are no reason to look at more of them."""
 _MORE_RATIO = 0.02
@@ -57,16 +69,64 @@ class Form(Generic[StepT]):
     plan: Plan | None = None
 
 
-def forms(costed: CostedStep, stores: Stores, reporter: Reporter) -> Iterator[CostedStep]:
+class TimeLeft:
+    """What is left of some time of this thread, in which others do not count, for other forms of a step.
+
+    Attributes
+    ----------
+    is_cut_short
+        Whether there was no time for a cut.
+    """
+
+    def __init__(self, processor_s: float) -> None:
+        self._until_s = time.thread_time() + processor_s
+        self.is_cut_short = False
+
+    @classmethod
+    def of(cls, clock: Clock) -> TimeLeft:
+        """The time where the whole batch has no schedule."""
+        all_s = clock.limit_s + 2 * grace_s(clock.limit_s)
+        return cls(max(min(_LEAST_S, _LEAST_SHARE * all_s), _SHARE * clock.until_late_s))
+
+    @property
+    def left_s(self) -> float:
+        """Seconds; negative when the time is up."""
+        return self._until_s - time.thread_time()
+
+    def for_any_plan(self, problem: Problem) -> float:
+        """Seconds of it for a plan of any cost."""
+        return min(any_plan_s(problem), max(_LEAST_ANY_S, self.left_s))
+
+    def may_cut(self, step: LoweredStep, parts: int) -> bool:
+        """Whether a cut of a step in so many slices would end in time."""
+        ops = parts * len(step.extraction.graph.ops)
+        expected_s = _CUT_S_PER_KERNEL * len(step.kernels) + _CUT_S_PER_OP * ops
+        self.is_cut_short = expected_s > self.left_s
+        return not self.is_cut_short
+
+
+def forms(
+    costed: CostedStep,
+    stores: Stores,
+    reporter: Reporter,
+    may_cut: Callable[[LoweredStep, int], bool] = lambda _step, _parts: True,
+) -> Iterator[CostedStep]:
     """The step with variants of its kernels, whole and then in more and more slices.
 
     Slices need less for activations only, so there are none where a budget has no room for the state.
+
+    Parameters
+    ----------
+    may_cut
+        Asked before each cut, with the step and the number of slices.
     """
     yield with_variants(costed, stores, reporter)
     home_bytes = working_sets(costed.problem).home_bytes
     if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
         return
     for parts in slicings(costed.offered):
+        if not may_cut(costed.offered, parts):
+            return
         reporter.status(f"dividing the batch in {parts} slices")
         sliced = costed_in_slices(costed, parts, stores, reporter)
         reporter.status("")
@@ -76,7 +136,11 @@ def forms(costed: CostedStep, stores: Stores, reporter: Reporter) -> Iterator[Co
 
 
 def best_forms(
-    steps: Iterable[StepT], objective: Objective, *, below: float = math.inf
+    steps: Iterable[StepT],
+    objective: Objective,
+    time_left: TimeLeft,
+    *,
+    below: float = math.inf,
 ) -> list[Form[StepT]]:
     """The best forms of the whole batch and in slices, best first.
 
@@ -90,6 +154,8 @@ def best_forms(
         The step with variants of its kernels, whole and then in more and more slices.
     below
         Only forms that may have a plan of a smaller value; there may be none then.
+    time_left
+        For plans of any cost.
     """
     found: list[Form[StepT]] = []
     without: list[tuple[float, Form[StepT]]] = []
@@ -100,7 +166,8 @@ def best_forms(
         is_worthwhile = least_value(problem, objective) < below
         if is_worthwhile:
             is_infeasible = working_sets(problem).is_infeasible()
-            plan = None if is_infeasible else any_plan(problem, objective)
+            any_s = time_left.for_any_plan(problem)
+            plan = None if is_infeasible else any_plan(problem, objective, processor_s=any_s)
             if plan is None:
                 without.append((largest_share(problem), Form(step)))
             else:

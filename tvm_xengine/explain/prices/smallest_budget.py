@@ -65,7 +65,7 @@ def smallest_budget(
             break
         middle = (low + high) // 2
         smaller = problem.with_budgets({device: middle})
-        schedule = greedy_schedule(smaller)
+        schedule = greedy_schedule(smaller, may_go_on=lambda: clock.left_s > 0)
         needed = _arena_bytes(smaller, schedule, device)
         if search_s and (needed is None or needed >= known):
             schedule = _searched(plan, smaller, search_s / _STEPS)

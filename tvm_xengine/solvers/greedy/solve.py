@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -30,6 +31,9 @@ a second's work. Chosen: from 6,000 to 24,000 nothing changes in `benchmarks.sol
 _MOST_STEPS, _MOST_STEPS_PER_OP = 60_000, 30.0
 """Where nothing is found, steps of all walks, whichever is more: some ten seconds' work on a thousand ops.
 Walks that go in circles take five steps an op, and all of them took minutes."""
+_UNASKED_S = 0.25
+"""Processor time before it is asked whether to go on: greedy ends on a hundred ops in less, so that what it
+finds there does not depend on how busy the machine is."""
 _ELSEWHERE_FACTOR = 1000.0
 """A placement on one device counts runs elsewhere as so many of the longest runs: a last resort. Chosen:
 from 100 to 10,000 nothing changes in `benchmarks.solvers.sensitivity`."""
@@ -52,6 +56,7 @@ def greedy_schedule(
     *,
     objective: Objective = Objective.COST,
     on_schedule: Callable[[Schedule, float], None] | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> Schedule | None:
     """A schedule within the budgets that the validator accepts, or None when none was found.
 
@@ -66,11 +71,19 @@ def greedy_schedule(
     ----------
     on_schedule
         Called with each schedule that is better than those before, and its value.
+    may_go_on
+        Asked at every step after a quarter of a second of work; the best so far is returned once it
+        says no.
     """
     if not problem.state_fits:
         return None
     indexed = index_problem(problem, summed(objective))
-    best = _Best(indexed, objective, on_schedule)
+    until_s = time.thread_time() + _UNASKED_S
+
+    def is_over() -> bool:
+        return time.thread_time() > until_s and not may_go_on()
+
+    best = _Best(indexed, objective, on_schedule, is_over)
     orders = [*_with_rooms(indexed)]
     has_lean_order = False
     for weights in (*_LAX, *_FRUGAL):
@@ -85,7 +98,7 @@ def greedy_schedule(
         is_enough = (
             weights not in _LAX and best.schedule is not None and best.ops_walked > _MOST_OPS
         )
-        if best.value <= indexed.cheapest * _DEAR_RATIO or is_enough:
+        if best.value <= indexed.cheapest * _DEAR_RATIO or is_enough or is_over():
             break
     return best.schedule
 
@@ -115,10 +128,12 @@ class _Best:
         indexed: IndexedProblem,
         objective: Objective,
         on_schedule: Callable[[Schedule, float], None] | None,
+        is_over: Callable[[], bool],
     ) -> None:
         self.problem = indexed.problem
         self.objective = objective
         self.on_schedule = on_schedule
+        self.is_over = is_over
         self.schedule: Schedule | None = None
         self.value = np.inf
         self.ops_walked = 0
@@ -136,9 +151,9 @@ class _Best:
         for number, compute_value in enumerate(_placements(indexed)):
             if (id(indexed), number) in self.settled:
                 continue
-            if self.schedule is None and self.is_hopeless:
+            if (self.schedule is None and self.is_hopeless) or self.is_over():
                 return
-            walk = Walk(indexed, compute_value, weights)
+            walk = Walk(indexed, compute_value, weights, self.is_over)
             schedule = _schedule_of(walk)
             self.ops_walked += indexed.op_count
             self.steps_walked += len(walk.state.steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tvm_xengine.solvers.greedy.eviction import DeadEndError, Eviction, Weights
@@ -28,10 +30,19 @@ class Walk:
     ----------
     compute_value
         Value of each op on each device as the placement sees it, shape (n, D).
+    is_over
+        Asked at every step; the walk is given up once it says so.
     """
 
-    def __init__(self, indexed: IndexedProblem, compute_value: Floats, weights: Weights) -> None:
+    def __init__(
+        self,
+        indexed: IndexedProblem,
+        compute_value: Floats,
+        weights: Weights,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.problem = indexed
+        self.is_over = is_over
         self.state = ScheduleState(indexed)
         self.future = Future(indexed)
         self.prices = Prices(indexed, self.state, compute_value)
@@ -143,7 +154,7 @@ class Walk:
         self.prices.update_results_of(j)
 
     def _check_length(self) -> None:
-        if len(self.state.steps) > self.step_limit:
+        if len(self.state.steps) > self.step_limit or self.is_over():
             raise DeadEndError
 
     def _bring(self, j: int, d: int) -> None:

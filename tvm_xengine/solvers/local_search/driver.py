@@ -130,7 +130,9 @@ class _Search:
     ) -> Schedule | None:
         """Search until a limit is reached."""
         self.deadline = time.perf_counter() + limits.time_limit_s
-        first = start or greedy_schedule(self.problem, objective=self.objective)
+        first = start or greedy_schedule(
+            self.problem, objective=self.objective, may_go_on=self._may_go_on
+        )
         simulation = accepted(self.problem, first)
         if first is not None and simulation is not None:
             self._take(self.objective.of(simulation), first)
@@ -234,12 +236,15 @@ class _Search:
         return best
 
     def _candidates(self, schedule: Schedule | None) -> Iterator[Decisions]:
-        near = schedule or schedule_beyond_budgets(self.problem, self.objective)
+        near = schedule or schedule_beyond_budgets(self.problem, self.objective, self._may_go_on)
         if near is not None:
             wanted = self.best_value * _WANTED_RATIO
             view, scratch = self.annealer.view, self.annealer.scratch
             yield repaired_decisions_of(self.indexed, near, wanted, view, scratch)
         yield from plain_starts(self.indexed, is_frugal=schedule is None)
+
+    def _may_go_on(self) -> bool:
+        return not self._is_over()
 
     def _is_over(self) -> bool:
         if time.perf_counter() >= self.deadline or self.should_stop():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import numpy as np
@@ -40,15 +40,19 @@ def plain_starts(indexed: IndexedProblem, *, is_frugal: bool) -> Iterator[Decisi
                 yield drop_in_long_intervals(indexed, device, longest)
 
 
-def schedule_beyond_budgets(problem: Problem, objective: Objective) -> Schedule | None:
+def schedule_beyond_budgets(
+    problem: Problem, objective: Objective, may_go_on: Callable[[], bool]
+) -> Schedule | None:
     """A greedy schedule under budgets that are as little larger as possible."""
     for factor in _LOOSER:
         looser = {
             device.name: min(UNLIMITED_BYTES, int(factor * device.budget_bytes))
             for device in problem.platform.devices
         }
-        schedule = greedy_schedule(problem.with_budgets(looser), objective=objective)
-        if schedule is not None:
+        schedule = greedy_schedule(
+            problem.with_budgets(looser), objective=objective, may_go_on=may_go_on
+        )
+        if schedule is not None or not may_go_on():
             return schedule
     return None
 

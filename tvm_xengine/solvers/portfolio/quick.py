@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import SolveResult
+
+_GREEDY_S = 1.0
+"""An interrupted command ends within 3 s."""
 
 
 def quick_answer(problem: Problem, request: Request) -> SolveResult:
@@ -16,6 +21,10 @@ def quick_answer(problem: Problem, request: Request) -> SolveResult:
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")
     if best.value is None:
-        best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
+        until_s = time.perf_counter() + _GREEDY_S
+        found = greedy_schedule(
+            problem, objective=request.objective, may_go_on=lambda: time.perf_counter() < until_s
+        )
+        best.offer(found, "greedy")
     solver = f"{request.solver} ({best.source})" if best.source else request.solver
     return conclude(problem, request, best.schedule, Proof(0.0), solver=solver)

@@ -17,6 +17,7 @@ def search_in_turns(task: Task) -> None:
         task.problem,
         objective=request.objective,
         on_schedule=lambda schedule, value: task.post(ScheduleFound(schedule, "greedy", value)),
+        may_go_on=lambda: not task.is_over,
     )
     turns = _Turns(task)
     if request.objective is Objective.MAKESPAN:

@@ -30,7 +30,9 @@ def answer_baseline(problem: Problem, request: Request) -> SolveResult:
 def baselines() -> dict[str, Callable[[Problem, Request], Schedule | None]]:
     """Every baseline by name."""
     return {
-        "greedy": lambda problem, request: greedy_schedule(problem, objective=request.objective),
+        "greedy": lambda problem, request: greedy_schedule(
+            problem, objective=request.objective, may_go_on=lambda: not request.is_over
+        ),
         "keep-all": keep_all,
         "recompute-all": recompute_all,
         "revolve": revolve,

@@ -1,0 +1,107 @@
+"""Making leaner forms of a step keeps the time limit, on a clock that the test turns."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+import tvm_xengine as xe
+from tvm_xengine.compiler import plan as planning
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.lean import forms
+from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning import clock
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.session.stages.problem import StepProblem
+from tvm_xengine.solvers.result import Limits, Objective
+
+_CUTTING_S = 1.0
+"""For each slice, of a step that is said to be so large."""
+
+
+class _Turned:
+    """A clock that moves when something is said to have taken time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    thread_time = perf_counter
+
+
+@pytest.fixture(scope="module")
+def problem() -> StepProblem:
+    lowered = xe.lower(xe.training_step("mlp", batch_size=8), xe.processor())
+    return xe.make_problem(lowered, costs="roofline").with_budget_ratio(0.5)
+
+
+@pytest.fixture
+def turned(problem: StepProblem, monkeypatch: pytest.MonkeyPatch) -> _Turned:
+    """Time in which each slice takes as said and a plan of any cost, of which there is none, all it may."""
+    turned, cut = _Turned(), forms.costed_in_slices
+
+    def slowly_cut(costed, parts, stores, reporter):  # type: ignore[no-untyped-def]
+        turned.now_s += _CUTTING_S * parts
+        return cut(costed, parts, stores, reporter)
+
+    def none(*_given: object, processor_s: float) -> None:
+        turned.now_s += processor_s
+
+    for module in (forms, clock):
+        monkeypatch.setattr(module, "time", turned)
+    monkeypatch.setattr(forms, "costed_in_slices", slowly_cut)
+    monkeypatch.setattr(forms, "any_plan", none)
+    ops = len(problem.costed.offered.extraction.graph.ops)
+    monkeypatch.setattr(forms, "_CUT_S_PER_OP", _CUTTING_S / ops)
+    monkeypatch.setattr(forms, "_CUT_S_PER_KERNEL", 0.0)
+    return turned
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 5.0, 20.0])
+def test_forms_are_looked_at_within_a_tenth_and_two_seconds(
+    limit_s: float, problem: StepProblem, turned: _Turned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(_costed: object, options: PlanOptions, *_rest: object) -> None:
+        turned.now_s += options.limits.time_limit_s * options.limits.give_up_share
+        raise NoScheduleError("no schedule")
+
+    monkeypatch.setattr(planning, "plan_kernels", nothing)
+    stores = problem.lowered.stores
+    with pytest.raises(NoScheduleError, match="no time to try all slices"):
+        plan_costed(problem.costed, PlanOptions(limits=Limits(limit_s)), stores, Reporter())
+    assert turned.now_s <= 1.1 * limit_s + 2
+
+
+def test_time_for_measuring_is_not_taken_from_the_limit(
+    problem: StepProblem, turned: _Turned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, asked = problem.lowered.stores, []
+
+    def measured(_costed: object, options: PlanOptions, *_rest: object) -> None:
+        turned.now_s += 100.0
+        stores.measurements.measured_s += 100.0
+        raise NoScheduleError("no schedule")
+
+    def best_forms(*given: object) -> list[forms.Form[CostedStep]]:
+        asked.append(cast("forms.TimeLeft", given[-1]).left_s)
+        return [forms.Form(problem.costed)]
+
+    monkeypatch.setattr(planning, "plan_kernels", measured)
+    monkeypatch.setattr(planning, "best_forms", best_forms)
+    with pytest.raises(NoScheduleError, match=r"^no schedule$"):
+        plan_costed(problem.costed, PlanOptions(limits=Limits(20.0)), stores, Reporter())
+    assert asked == [pytest.approx(0.8 * (1.1 * 20.0 + 2))]
+
+
+def test_without_time_only_the_whole_batch_is_looked_at(problem: StepProblem) -> None:
+    costed, stores = problem.costed, problem.lowered.stores
+    time_left = forms.TimeLeft(0.0)
+    every = forms.forms(costed, stores, Reporter(), time_left.may_cut)
+    found = forms.best_forms(every, Objective.COST, time_left)
+    assert time_left.is_cut_short
+    assert [form.step.lowered.slices for form in found] == [1]
