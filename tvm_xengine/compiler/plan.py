@@ -340,7 +340,8 @@ def plan_kernels(
     if costed.choice is CostChoice.ACTIVE:
         active = _plan_with_active_costs(costed, options, stores, reporter, start)
         return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
-    return _planned(costed, _plan(costed.problem, options, reporter, start))
+    plan = _found_by(_first_by(start, options), _plan(costed.problem, options, reporter, start))
+    return _planned(costed, plan)
 
 
 def _planned(costed: CostedStep, plan: Plan) -> PlannedStep:
@@ -374,18 +375,21 @@ def _plan_with_active_costs(
     lowered, cache = costed.lowered, stores.measurements
     measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
     left_s, solved_s = options.limits.time_limit_s, 0.0
+    found_by = _first_by(given, options)
 
     def planned(
         problem: Problem, start: Schedule | None, *, share: float, most_s: float, gap_ratio: float
     ) -> Plan:
-        nonlocal left_s, solved_s
+        nonlocal left_s, solved_s, found_by
         limit_s = max(LEAST_SOLVE_S, min(most_s, share * left_s))
         limits = replace(options.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
         began_s = time.perf_counter()
         over_at_s = began_s + left_s + grace_s(options.limits.time_limit_s)
         wanted = replace(options, limits=limits, over_at_s=over_at_s)
         try:
-            return _plan(problem, wanted, reporter, start or given)
+            plan = _found_by(found_by, _plan(problem, wanted, reporter, start or given))
+            found_by = plan.result.solver
+            return plan
         finally:
             took_s = time.perf_counter() - began_s
             left_s, solved_s = left_s - took_s, solved_s + took_s
@@ -410,6 +414,18 @@ def _plan_with_active_costs(
     found = plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
     result = replace(found.plan.result, solve_s=solved_s)
     return replace(found, plan=replace(found.plan, result=result))
+
+
+def _first_by(start: Schedule | None, options: PlanOptions) -> str:
+    """What found the schedule to begin from: :func:`any_plan` did, if there is one."""
+    return "" if start is None else f"{options.solver} (greedy)"
+
+
+def _found_by(solver: str, plan: Plan) -> Plan:
+    """The plan; where its schedule is the one it began from, with the solver that found that one."""
+    if not solver or not plan.result.solver.endswith("(start)"):
+        return plan
+    return replace(plan, result=replace(plan.result, solver=solver))
 
 
 def plan_keep_all(problem: Problem, device: str) -> Plan:
