@@ -108,6 +108,16 @@ TABLES = (
         ("network", "ratio", "backend"),
     ),
     Table(
+        "time_with_variants",
+        "Time of a step with and without variants",
+        "Training steps on one device with the budgets that `ratio` of what keep-all needs beside the state"
+        " leaves, planned for 5 s with roofline costs: of the whole batch with the usual kernels, and as"
+        " plans are made, with variants and in slices. Times are multiples of keep-all; without one nothing"
+        " fits.",
+        "python -m benchmarks.solvers.time_with_variants",
+        ("network", "ratio"),
+    ),
+    Table(
         "sensitivity",
         "Constants of greedy and of the local search",
         "Each constant is moved with the others as they are; its own value stands first. `cost` is the"
