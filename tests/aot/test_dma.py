@@ -68,7 +68,12 @@ def run_with_simulated_dma(report: ExportReport, folder: Path) -> list[list[str]
     )
     main = folder / "main.c"
     main.write_text(f"{defines}\n{text}")
-    build_program(report.directory, package, Build(main, ["-Wall", "-Wextra"]), folder / "program")
+    build_program(
+        report.directory,
+        package,
+        Build(main, ["-Wall", "-Wextra", "-DXE_SEMIHOSTING_FILES"]),
+        folder / "program",
+    )
     done = run_program(folder / "program", package.target)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return [line.split() for line in done.stdout.splitlines()]

@@ -126,11 +126,11 @@ def test_the_command_says_in_how_many_slices_and_runs_a_saved_schedule_of_them(
 
 def one_sample() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, 3))
+    return nn.Sequential(nn.Conv2d(16, 4, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3))
 
 
 def export_of_one_sample(folder: Path, size: int, wishes: Wishes) -> ExportReport:
-    x, optimizer = torch.zeros(1, 4, 4, 4), xe.SGD(RATE)
+    x, optimizer = torch.zeros(1, 16, 4, 4), xe.SGD(RATE)
     training = xe.training_step(one_sample(), x, loss="cross_entropy", optimizer=optimizer)
     plan = PlanOptions(limits=Limits(time_limit_s=0.5))
     options = ExportOptions(
@@ -142,15 +142,15 @@ def export_of_one_sample(folder: Path, size: int, wishes: Wishes) -> ExportRepor
 def test_kernels_of_less_scratch_memory_run_where_there_is_no_room_for_the_usual_ones(
     tmp_path: Path,
 ) -> None:
-    """The packed weights of the convolution alone take more than a third of the arena."""
+    """The padded copy that the gradient of the weights reads would take half of the arena."""
     need_tools("host")
-    report = export_of_one_sample(tmp_path / "out", 2400, Wishes())
-    assert report.package.regions["sram"] <= 2400 < report.keep_all_bytes
+    report = export_of_one_sample(tmp_path / "out", 4400, Wishes())
+    assert report.package.regions["sram"] <= 4400 < report.keep_all_bytes
     assert slices_of(report) == [1, 1]
     assert report.functions[Entry.TRAIN_STEP].lean_kernels > 0
     session, module = Session(report, tmp_path, *SANITIZED[:4]), one_sample()
     assert session.init() == session.call("state_reset") == 0
-    x = np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, 16, 4, 4)).astype(np.float32)
     assert session.call("train_step", x, np.array([1]), None, None) == 0
     nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor([1])).backward()
     for tensor, parameter in zip(report.package.state, module.parameters(), strict=True):
@@ -161,11 +161,11 @@ def test_kernels_of_less_scratch_memory_run_where_there_is_no_room_for_the_usual
 @pytest.mark.slow
 def test_a_given_schedule_takes_such_kernels_where_it_names_them_or_has_to(tmp_path: Path) -> None:
     need_tools("host")
-    first = export_of_one_sample(tmp_path / "first", 2400, Wishes()).schedule
+    first = export_of_one_sample(tmp_path / "first", 4400, Wishes()).schedule
     plain = without_variants(first)
     assert plain != first
     for size, given, expected in (
-        (2400, plain, first),
+        (4400, plain, first),
         (65536, plain, plain),
         (65536, first, first),
     ):

@@ -55,7 +55,7 @@ static inline {VECTOR} {VECTOR}_{name}({parameters}) {{
 #if XE_HELIUM
   return {helium};
 #else
-  {VECTOR} made;
+  {VECTOR} made = {{{{0.0f}}}};
   for (int i = 0; i < {LANES}; i++) made.of[i] = {element};
   return made;
 #endif
