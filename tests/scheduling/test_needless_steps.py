@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,3 +134,11 @@ def test_a_tensor_that_is_there_is_not_computed_again() -> None:
     problem = replace(problem, graph=graph)
     found = without_idle_steps(problem, with_frees(problem, [a, b, a, c]))
     assert [step for step in found.steps if not isinstance(step, Free)] == [a, b, c]
+
+
+def test_trials_end_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, steps = _paged()
+    schedule = with_frees(problem, steps)
+    assert without_idle_steps(problem, schedule, lambda: False) != schedule
+    monkeypatch.setattr("tvm_xengine.scheduling.needless_steps._LEAST_STEPS_REPLAYED", 0)
+    assert without_idle_steps(problem, schedule, lambda: False) == schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
@@ -17,8 +17,9 @@ from tvm_xengine.scheduling.schedule import (
 )
 from tvm_xengine.scheduling.simulate import simulate
 
-_MOST_STEPS_REPLAYED = 100_000
-"""By all trials, each of which replays the schedule: about a second, at some 10 us for a step."""
+_LEAST_STEPS_REPLAYED, _MOST_STEPS_REPLAYED = 10_000, 100_000
+"""By all trials, each of which replays the schedule at some 10 us for a step, on a thousand ops at 50 us. The
+fewest take up to half a second, whatever time is left, so that a small schedule does not depend on that."""
 
 
 def dead_steps(
@@ -52,12 +53,19 @@ def without_dead_steps(problem: Problem, schedule: Schedule) -> Schedule:
     return _alive(problem, ordered, _survivors(problem, schedule))
 
 
-def without_idle_steps(problem: Problem, schedule: Schedule) -> Schedule:
+def without_idle_steps(
+    problem: Problem, schedule: Schedule, may_go_on: Callable[[], bool] = lambda: True
+) -> Schedule:
     """A valid schedule without the steps that save neither memory which is needed nor time.
 
     These are dead steps, and copies and recomputations of tensors that could as well have stayed where
     they were: within the budgets, with a makespan that is no longer. A search for the least makespan
     leaves them in beside what takes longer.
+
+    Parameters
+    ----------
+    may_go_on
+        Asked before each trial but the first ones.
     """
     survivors = _survivors(problem, schedule)
     schedule = without_dead_steps(problem, schedule)
@@ -66,6 +74,8 @@ def without_idle_steps(problem: Problem, schedule: Schedule) -> Schedule:
     first = _first_there(problem, ordered)
     replayed, position = 0, len(ordered)
     while position and replayed < _MOST_STEPS_REPLAYED:
+        if replayed >= _LEAST_STEPS_REPLAYED and not may_go_on():
+            break
         position -= 1
         _, writes, taken_over = accesses(problem, ordered[position])
         if taken_over or any(first[place] == position for place in writes):

@@ -16,9 +16,6 @@ from tvm_xengine.solvers.working_set import working_sets
 
 _STEPS = 10
 """Bisections between the budgets asked for and ample ones; they leave a thousandth of that range."""
-_GRACE_RATIO, _GRACE_S = 0.05, 0.5
-"""How long after its time limit a solve may still look for budgets that work: half of what the time
-limit of a plan allows beyond it."""
 
 
 def diagnose(
@@ -35,7 +32,7 @@ def diagnose(
     may_go_on
         Asked before each bisection and during it; by default for a little longer than the time limit.
     """
-    may_go_on = may_go_on or (lambda: not _is_late(request))
+    may_go_on = may_go_on or (lambda: not request.is_late)
     sets = working_sets(problem)
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
     ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
@@ -70,11 +67,6 @@ def diagnose_from_home(problem: Problem, devices: Iterable[str]) -> BudgetDiagno
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({name: problem.home_bytes[name] + room for name in devices})
     return diagnose(tight, Request(), may_go_on=lambda: True)
-
-
-def _is_late(request: Request) -> bool:
-    until_s = (1 + _GRACE_RATIO) * request.limits.time_limit_s + _GRACE_S
-    return request.stop.is_set() or request.elapsed_s > until_s
 
 
 def _find(problem: Problem, request: Request, may_go_on: Callable[[], bool]) -> Schedule | None:

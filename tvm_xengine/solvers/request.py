@@ -19,6 +19,9 @@ PROOF_RATIO = 1e-6
 """A value this close to a bound, relatively, counts as proven optimal: the tolerance of backends."""
 MAX_SEED = 2**31 - 1
 """The largest seed that every backend takes."""
+_GRACE_RATIO, _GRACE_S = 0.05, 0.5
+"""How long after its time limit a solve may still look for budgets that work, or tidy its schedule: half of
+what the time limit of a plan allows beyond it."""
 _LEAST_REMAINING_S = 0.05
 """A time limit of nothing is none to a backend."""
 
@@ -74,6 +77,12 @@ class Request:
     def is_over(self) -> bool:
         """Whether the time is up or the solve was interrupted."""
         return self.stop.is_set() or self.elapsed_s >= self.limits.time_limit_s
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nothing may begin any more, after the time limit too."""
+        until_s = (1 + _GRACE_RATIO) * self.limits.time_limit_s + _GRACE_S
+        return self.stop.is_set() or self.elapsed_s > until_s
 
     def refuse_makespan(self, solver: str) -> None:
         """Raise `UnsupportedProblemError` where the objective is one that `solver` lacks."""

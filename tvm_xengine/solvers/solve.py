@@ -200,7 +200,7 @@ def _without_idle_steps(problem: Problem, request: Request, result: SolveResult)
     """Beside what takes longer, a search for the least makespan does not see them."""
     if result.schedule is None:
         return result
-    schedule = without_idle_steps(problem, result.schedule)
+    schedule = without_idle_steps(problem, result.schedule, lambda: not request.is_late)
     value = request.value_of(problem, schedule)
     assert value is not None
     bound = min(result.bound, value)
