@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +31,12 @@ _SESSION_TIMEOUT_S = 600
 
 _EVICTED_BYTES = 256 << 10
 """Half of a second level cache of 512 KiB, as boards often have; a board does not say its own."""
+
+_LOOK_AGAIN_S = 5.0
+"""Seconds that a board is waited for before the tracker is asked whether there is one at all."""
+
+_MOST_FAILED = 3
+"""A tracker that has lent so many boards that do not answer is given up."""
 
 _HOST_NAME = "/etc/hostname"
 
@@ -155,11 +162,13 @@ class RpcTimer:
         """Nothing that runs here shows how fast a board is."""
 
     def close(self) -> None:
-        """Delete what was compiled; the session ends with this object."""
+        """Delete what was compiled, and give the board back."""
         self._modules.clear()
+        self._session = None
         self._folder.cleanup()
 
     def _upload(self) -> None:
+        self._modules.clear()
         for path in dict.fromkeys(self._paths.values()):
             self._session.upload(str(path))
             self._modules[path] = self._session.load_module(path.name)
@@ -223,10 +232,39 @@ def _connect(address: str) -> rpc.RPCSession:
     with _naming(address):
         if not key:
             return rpc.connect(host, port)
-        tracker = rpc.connect_tracker(host, port)
-        _boards_of(tracker, host, port, key)
-        # It waits while others use all of them.
-        return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
+        return _lent(host, port, key)
+
+
+def _lent(host: str, port: int, key: str) -> rpc.RPCSession:
+    """A board of a tracker, which is waited for while others use all that there are."""
+    failed = 0
+    while True:
+        try:
+            if (session := _lent_in_time(host, port, key)) is not None:
+                return session
+        except RuntimeError:  # a board that has just gone was lent
+            failed += 1
+            if failed == _MOST_FAILED:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
+
+
+def _lent_in_time(host: str, port: int, key: str) -> rpc.RPCSession | None:
+    """A board of a tracker; None while others use all that there are.
+
+    The tracker itself waits for ever for boards that have gone, so it is asked again and again.
+    """
+    tracker = rpc.connect_tracker(host, port)
+    _boards_of(tracker, host, port, key)
+    tracker._sock.settimeout(_LOOK_AGAIN_S)
+    try:
+        return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S, max_retry=1)
+    except RuntimeError as error:
+        if "timed out" not in str(error):
+            raise
+        return None
+    finally:
+        tracker.close()
 
 
 def _reached(address: str) -> tuple[str, int, str]:

@@ -17,7 +17,7 @@ PLACED = ("--pin", "fc2*=d1")
 """Tensors move in every step."""
 DIVIDED = ("--replicas", "2")
 AUTOMATIC = ("--replicas", "auto")
-UNEQUAL = ("--replicas", "d0=11", "d1=5")
+UNEQUAL = ("--replicas", "d0=11,d1=5")
 _POLL_S = 0.01
 
 
