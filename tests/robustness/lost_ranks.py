@@ -29,10 +29,11 @@ from tests.robustness.verdicts import LossVerdict, Verdicts
 DIVISIONS: Mapping[str, tuple[str, ...]] = {
     "layers": PLACED,
     "batch": DIVIDED,
-    "batch, unequal": UNEQUAL,
-    "batch, auto": AUTOMATIC,
+    "unequal": UNEQUAL,
+    "automatic": AUTOMATIC,
 }
-"""What is divided over the ranks, and the options that say so."""
+"""What is divided over the ranks, and the options that say so: layers, or the batch in halves, in unequal
+shares, or as the plan finds it. Folders have these names."""
 ROUNDING = {"rtol": 1e-3, "atol": 1e-4}
 """Other shares of a batch round sums otherwise, over hundreds of steps."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
@@ -31,8 +30,11 @@ def test_every_kind_of_file_and_command_is_on_the_page_without_failures() -> Non
         moments, _, failed, *_ = commands[command]
         assert int(moments) > 0
         assert failed == "0"
-    for what, sent in product(DIVISIONS, ("SIGKILL", "SIGSTOP")):
-        assert lost[f"{what}, {sent}"][5] == "0"
+    judged = {name: cells for name, cells in lost.items() if name.partition(", ")[0] in DIVISIONS}
+    assert {
+        f"{what}, {sent}" for what in ("layers", "batch") for sent in ("SIGKILL", "SIGSTOP")
+    } <= {*judged}
+    assert {cells[5] for cells in judged.values()} == {"0"}
 
 
 def test_every_command_can_be_meant() -> None:

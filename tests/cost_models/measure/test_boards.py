@@ -24,9 +24,10 @@ from tvm_xengine.cost_models.measure import boards
 from tvm_xengine.cost_models.measure.boards import measure_on_boards
 from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.rpc_timer import boards_at
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, remote_machine
 from tvm_xengine.cost_models.measure.timing import Effort
-from tvm_xengine.errors import BoardLostError
+from tvm_xengine.errors import BoardLostError, MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.targets import resolve_target
@@ -161,6 +162,8 @@ def test_a_dataset_is_collected_on_two_boards_of_a_tracker_of_which_one_is_lost(
             rpc.Server("127.0.0.1", 9190, 9290, tracker_addr=address, key="pi") for _ in "ab"
         ]
         host, port = address
+        while _registered(f"{host}:{port}/pi") < len(servers):
+            time.sleep(0.1)
         arguments = [
             *("costs", "collect", "--dataset", str(tmp_path / "kernels"), "--kernels", "40"),
             *("--networks", "mlp", "--rounds", "1", "--targets", BASELINE),
@@ -198,6 +201,13 @@ def _tracker() -> Iterator[tuple[str, int]]:
             yield "127.0.0.1", int(process.stdout.readline())
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _registered(address: str) -> int:
+    try:
+        return boards_at(address)
+    except MeasurementError:
+        return 0
 
 
 def _pull_one_out(server: rpc.Server, measurements: Path) -> None:
