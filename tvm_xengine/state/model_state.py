@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,8 +183,20 @@ def check_fits_module(state: Mapping[str, Any], module: torch.nn.Module) -> None
 
 
 def _check_names(state: Mapping[str, Any], wanted: Collection[str]) -> None:
-    missing = [name for name in wanted if name not in state]
-    unknown = [name for name in state if name not in wanted]
+    refuse_names(
+        [name for name in wanted if name not in state],
+        [name for name in state if name not in wanted],
+    )
+
+
+def refuse_names(missing: Sequence[str], unknown: Sequence[str]) -> None:
+    """Refuse a state that lacks tensors, or has some that the model does not have.
+
+    Raises
+    ------
+    InvalidStateError
+        If there are any.
+    """
     if missing or unknown:
         raise InvalidStateError(
             "the state does not fit the model:"

@@ -7,18 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, InvalidStateError
+from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.model.metrics import metrics_of_loss
+from tvm_xengine.model.source import Source
 from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.loop.batches import leading, whole_batches
 from tvm_xengine.session.prediction import result_names
+from tvm_xengine.state.model_state import refuse_names
 from tvm_xengine.training.forward.evaluation import evaluation_module
 
 
@@ -50,7 +52,7 @@ def evaluate_state(
     Raises
     ------
     InvalidStateError
-        If `state` lacks a tensor of the model, or one has another shape.
+        If `state` lacks a tensor of the model or has one more, or one has another shape.
     InvalidDataError
         If the loss of `training` has no metrics of its own.
     """
@@ -88,18 +90,26 @@ def _values(
     training: Training, state: Mapping[str, Array], wanted: Sequence[str]
 ) -> dict[str, Array]:
     """The values of the parameters of the evaluation function, from tensors by the model's names."""
-    model = training.source.evaluation
+    source, model = training.source, training.source.evaluation
+    roles = (*source.training.roles, *model.roles)
+    known = {name for role in roles for name in role.names} | {
+        *source.order,
+        *source.unused,
+        *source.counters,
+    }
     values: dict[str, Any] = dict(model.state)
     given = {
         role.variable: next((state[name] for name in role.names if name in state), None)
         for role in model.roles
     }
-    if missing := [
+    missing = [
         role.name
         for role in model.roles
-        if given[role.variable] is None and role.variable in wanted and role.is_parameter
-    ]:
-        raise InvalidStateError(f"the state does not fit the model: it lacks {some(missing)}")
+        if given[role.variable] is None
+        and role.variable in wanted
+        and (role.is_parameter or _is_saved_statistic(role, source))
+    ]
+    refuse_names(missing, [name for name in state if name not in known])
     for role in model.roles:
         found, expected = given[role.variable], model.state[role.variable].shape
         if found is None:
@@ -110,3 +120,9 @@ def _values(
             )
         values[role.variable] = found
     return {name: values[name] for name in wanted}
+
+
+def _is_saved_statistic(role: TensorRole, source: Source) -> bool:
+    """Whether a state holds this buffer, which the model writes while it is trained."""
+    is_saved = not source.order or any(name in source.order for name in role.names)
+    return role.use is Use.STATISTIC and is_saved
