@@ -44,7 +44,8 @@ _HEAD = """# Smallest budgets
 The smallest budget in which a plan is found for a training step on one device (momentum, roofline costs): of
 the whole batch with the usual kernels, with variants of them, and in slices of the batch, too. The
 state (parameters, optimizer state, batch) is in all. `ratio` is that with everything by that of the usual
-kernels. Times are predicted, of a plan of any cost in that budget, as multiples of keep-all.
+kernels, or by that with variants in rows of older code that lack the former.
+Times are predicted, of a plan of any cost in that budget, as multiples of keep-all.
 
 | network | batch | state | keep-all | usual | variants | slices | of | ratio | beside state | times | | |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -110,14 +111,19 @@ def write_page(found: list[Row]) -> None:
     lines = _HEAD.splitlines()
     ratios, beside = [], []
     for row in found:
-        state, usual, after = (
-            float(row[key]) for key in ("state_bytes", "usual_bytes", "after_bytes")
+        known = "usual" if "usual_bytes" in row else "variants"
+        state, before, after = (float(row[f"{key}_bytes"]) for key in ("state", known, "after"))
+        ratios.append(after / before)
+        beside.append((after - state) / (before - state))
+        sizes = " | ".join(
+            f"{float(row[f'{key}_bytes']) / 2**20:.2f} MiB" if f"{key}_bytes" in row else "-"
+            for key in _SIZES
         )
-        ratios.append(after / usual)
-        beside.append((after - state) / (usual - state))
-        sizes = " | ".join(f"{float(row[f'{key}_bytes']) / 2**20:.2f} MiB" for key in _SIZES)
         times = " | ".join(
-            f"{float(row[f'{key}_us']) / float(row['keep_all_us']):.2f}" for key in _SIZES[2:]
+            f"{float(row[f'{key}_us']) / float(row['keep_all_us']):.2f}"
+            if f"{key}_us" in row
+            else "-"
+            for key in _SIZES[2:]
         )
         lines.append(
             f"| {row['network']} | {row['batch']} | {sizes} | {row['slices']} | {ratios[-1]:.2f} |"
