@@ -151,3 +151,18 @@ def test_a_schedule_that_fails_is_named_and_the_loops_as_written_run(
     assert kernel.workspace_bytes == 0
     assert f"scaled by {error.__name__} keeps the loops it was written with" in caplog.text
     assert f"its schedule failed: {error.__name__}: expected a loop" in caplog.text
+
+
+def test_an_interrupt_that_became_another_error_is_one_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def interrupted(func: tvm.tirx.PrimFunc, _target: tvm.target.Target) -> tvm.tirx.PrimFunc:
+        @tvm.tirx.transform.prim_func_pass(opt_level=0)
+        def transformed(*_given: object) -> tvm.tirx.PrimFunc:
+            raise KeyboardInterrupt
+
+        return transformed(tvm.IRModule({"kernel": func}))["kernel"]
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_kernel(scale_and_shift(9), resolve_target(BASELINE), "x", schedule=interrupted)
+    assert not caplog.text

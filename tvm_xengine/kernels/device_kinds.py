@@ -146,7 +146,9 @@ def _lowered_for_processor(asked: _Lowering) -> tirx.PrimFunc:
         _logger.info("%s keeps the loops it was written with: %s", asked.name, error)
     except (RuntimeError, TypeError, ValueError) as error:
         # Of a schedule or of TVM, which raises any of these; no kernel of the zoo meets one.
-        reason = next(iter(str(error).strip().splitlines()), "no reason given")
+        reason = next(iter(str(error).strip().splitlines()), "")
+        if not reason:  # what TVM makes of an interrupt that comes while it calls Python
+            raise KeyboardInterrupt from error
         say_once(
             _logger,
             f"kernel {asked.name} keeps the loops it was written with, which may be slow, because its"
