@@ -5,7 +5,7 @@ Run as ``python -m tests.compile_searches`` before the tests; what is compiled i
 
 from __future__ import annotations
 
-from tests.solvers.samples.networks import chain
+from tests.solvers.samples.networks import chain, single
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.solvers.first_use import compile_searches
 from tvm_xengine.solvers.solve import solve
@@ -14,7 +14,7 @@ from tvm_xengine.solvers.solve import solve
 def main() -> None:
     """Use each compiled function on a small problem."""
     compile_searches()
-    problem = chain(3)
+    problem = single(chain(3), 1.0)
     schedule = solve(problem, "greedy").schedule
     assert schedule is not None
     plan_arenas(problem, schedule)
