@@ -18,7 +18,7 @@ from tvm_xengine.aot.emit_c.types_in_c import (
     stored_type,
     value_type,
 )
-from tvm_xengine.aot.emit_c.vector_functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
 from tvm_xengine.errors import UnsupportedModuleError
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}

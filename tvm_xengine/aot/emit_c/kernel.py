@@ -12,8 +12,8 @@ from tvm.target import Target
 
 from tvm_xengine.aot.emit_c.expressions import ExpressionWriter, Names, dtype_of
 from tvm_xengine.aot.emit_c.types_in_c import stored_type, value_type
-from tvm_xengine.aot.emit_c.vector_functions import LANES, VECTOR
-from tvm_xengine.aot.emit_c.vectors import (
+from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors.loops import (
     VectorLoop,
     VectorWriter,
     in_registers,
@@ -24,6 +24,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.targets import vector_bytes
 
 _FLOAT_BYTES = 4
+"""Of a float32, the only type of these vectors."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.emit_c.vector_functions import VECTOR_FUNCTIONS
+from tvm_xengine.aot.emit_c.vectors.functions import VECTOR_FUNCTIONS
 
 UNARY = {
     "acos": "acos",

@@ -244,10 +244,11 @@ class _Search:
         yield from plain_starts(self.indexed, is_frugal=schedule is None)
 
     def _may_go_on(self) -> bool:
-        return not self._is_over()
+        """Whether there is time; before the first round its best value says nothing."""
+        return time.perf_counter() < self.deadline and not self.should_stop()
 
     def _is_over(self) -> bool:
-        if time.perf_counter() >= self.deadline or self.should_stop():
+        if not self._may_go_on():
             return True
         is_reached = self.status["best"] <= self.indexed.cheapest * _REACHED_RATIO
         return bool(is_reached) and self.objective is not Objective.MAKESPAN

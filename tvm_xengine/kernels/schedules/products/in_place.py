@@ -23,6 +23,7 @@ VECTORS = (2, 3, 1)
 """Registers in a row of sums that Helium has room for, those that load least first."""
 
 FLOAT_BYTES = 4
+"""Of a float32; products of other types are not written so."""
 
 
 def is_plain(factor: ir.Expr, overwritten: Collection[ir.Var]) -> bool:

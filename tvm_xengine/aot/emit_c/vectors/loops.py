@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from tvm_xengine.aot.emit_c.expressions import ExpressionWriter
-from tvm_xengine.aot.emit_c.vector_functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
 
 _MOST_IN_REGISTERS = 6 * LANES
 """Floats of an array that lives in Helium's eight registers, which hold operands, too."""

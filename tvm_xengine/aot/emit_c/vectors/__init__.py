@@ -1,0 +1,1 @@
+"""Kernels in vectors of four floats, for Helium."""
