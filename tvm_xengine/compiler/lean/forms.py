@@ -199,8 +199,9 @@ def largest_share(problem: Problem) -> float:
 
 
 def _is_as_fast_as_can_be(form: Form[StepT], objective: Objective) -> bool:
-    """Whether a form's plan takes hardly longer than with room for everything."""
-    return _value(form, objective) <= (1 + _MORE_RATIO) * least_value(form.step.problem, objective)
+    """Whether a form's plan takes hardly longer than with room for everything, or that is not known."""
+    floor = least_value(form.step.problem, objective)
+    return not floor or _value(form, objective) <= (1 + _MORE_RATIO) * floor
 
 
 def _value(form: Form[StepT], objective: Objective) -> float:
