@@ -301,6 +301,8 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
     result, arenas = fit_layout(first, question.lay_out, question.tightened)
     if result is first and _may_improve(question, first):
         more = question.again(question.problem, 1.0, 1, first.schedule)
+        if more.solver.endswith("(start)"):
+            more = replace(more, solver=first.solver)
         if more.schedule is not None:
             better, excess = question.lay_out(more, 0)
             if not excess:
