@@ -19,7 +19,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.answers import with_best_bound
+from tvm_xengine.planning.answers import with_best_bound, with_finder
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.messages import time_limit_message
@@ -340,8 +340,9 @@ def plan_kernels(
     if costed.choice is CostChoice.ACTIVE:
         active = _plan_with_active_costs(costed, options, stores, reporter, start)
         return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
-    plan = _found_by(_first_by(start, options), _plan(costed.problem, options, reporter, start))
-    return _planned(costed, plan)
+    plan = _plan(costed.problem, options, reporter, start)
+    result = with_finder(plan.result, _first_by(start, options))
+    return _planned(costed, replace(plan, result=result))
 
 
 def _planned(costed: CostedStep, plan: Plan) -> PlannedStep:
@@ -387,9 +388,10 @@ def _plan_with_active_costs(
         over_at_s = began_s + left_s + grace_s(options.limits.time_limit_s)
         wanted = replace(options, limits=limits, over_at_s=over_at_s)
         try:
-            plan = _found_by(found_by, _plan(problem, wanted, reporter, start or given))
-            found_by = plan.result.solver
-            return plan
+            plan = _plan(problem, wanted, reporter, start or given)
+            result = with_finder(plan.result, found_by)
+            found_by = result.solver
+            return replace(plan, result=result)
         finally:
             took_s = time.perf_counter() - began_s
             left_s, solved_s = left_s - took_s, solved_s + took_s
@@ -419,13 +421,6 @@ def _plan_with_active_costs(
 def _first_by(start: Schedule | None, options: PlanOptions) -> str:
     """What found the schedule to begin from: :func:`any_plan` did, if there is one."""
     return "" if start is None else f"{options.solver} (greedy)"
-
-
-def _found_by(solver: str, plan: Plan) -> Plan:
-    """The plan; where its schedule is the one it began from, with the solver that found that one."""
-    if not solver or not plan.result.solver.endswith("(start)"):
-        return plan
-    return replace(plan, result=replace(plan.result, solver=solver))
 
 
 def plan_keep_all(problem: Problem, device: str) -> Plan:

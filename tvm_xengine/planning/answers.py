@@ -24,3 +24,10 @@ def with_bound_of(first: SolveResult, last: SolveResult) -> SolveResult:
     is_proven = last.value - bound <= PROOF_RATIO * abs(last.value)
     status = Status.OPTIMAL if is_proven else Status.FEASIBLE
     return replace(last, bound=bound, status=status, scope=first.scope)
+
+
+def with_finder(result: SolveResult, solver: str) -> SolveResult:
+    """The result; where its schedule is the one it began from, with the solver that found that one."""
+    if not solver or not result.solver.endswith("(start)"):
+        return result
+    return replace(result, solver=solver)

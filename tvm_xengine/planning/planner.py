@@ -10,7 +10,7 @@ from functools import partial
 
 from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.alternatives.savings import with_savings
-from tvm_xengine.planning.answers import with_best_bound, with_bound_of
+from tvm_xengine.planning.answers import with_best_bound, with_bound_of, with_finder
 from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.in_time import as_it_runs
@@ -301,8 +301,7 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
     result, arenas = fit_layout(first, question.lay_out, question.tightened)
     if result is first and _may_improve(question, first):
         more = question.again(question.problem, 1.0, 1, first.schedule)
-        if more.solver.endswith("(start)"):
-            more = replace(more, solver=first.solver)
+        more = with_finder(more, first.solver)
         if more.schedule is not None:
             better, excess = question.lay_out(more, 0)
             if not excess:

@@ -19,6 +19,9 @@ _SEARCHING = ("auto", "local-search", "astar", "miqp")
 """Solvers that search with compiled code."""
 _SILENT_S = 1.0
 """What takes longer is said: where the compiled code is kept already, reading it takes 0.4 s."""
+_MOST_OPS = 1_000
+"""Of more, to see whether there is room for everything takes as long as reading the compiled code, and a plan
+asks at each of its stages: 1.7 s each for 6,000 ops."""
 _TICK_S = 0.1
 """An interrupt comes through so soon; it cannot while LLVM compiles a function in the same thread."""
 
@@ -70,6 +73,8 @@ def _ready() -> None:
 
 def _needs_search(problem: Problem, objective: Objective) -> bool:
     """Whether the default solver has neither room for everything nor a proof that nothing fits."""
+    if len(problem.graph.ops) > _MOST_OPS:
+        return True
     problem = problem.without_constraints
     if working_sets(problem).is_infeasible():
         return False
