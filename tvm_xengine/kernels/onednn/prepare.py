@@ -29,15 +29,13 @@ from tvm_xengine.kernels.onednn.claim import Claim, claims, claims_alone
 from tvm_xengine.kernels.onednn.library import NAME, OnednnLibrary, load_onednn, onednn_version
 from tvm_xengine.kernels.onednn.operations import describe
 from tvm_xengine.kernels.onednn.program import SCRATCH, Program
+from tvm_xengine.kernels.schedules.workers import SHARED_OPS
 from tvm_xengine.kernels.targets import thread_count
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.scheduling.sizes import round_up
 
 _logger = logging.getLogger(__name__)
-
-_PARALLEL_FLOPS = 4e6
-"""With less to do, waking other threads takes longer than they save."""
 
 
 def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> DeviceKernel | None:
@@ -93,7 +91,7 @@ def _described(
 ) -> tuple[Claim, Program] | None:
     """The first claim that oneDNN has a program for."""
     for claim in possible:
-        if flops(claim.call) < _PARALLEL_FLOPS:
+        if flops(claim.call) < 2 * SHARED_OPS:  # a multiplication and its addition are two
             claim = replace(claim, call=replace(claim.call, threads=1))
         try:
             program = describe(claim.call, library)

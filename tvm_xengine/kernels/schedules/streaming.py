@@ -29,10 +29,8 @@ from tvm_xengine.kernels.schedules.shared_axes import (
     partitioned_dimensions,
     shared_axes,
 )
-from tvm_xengine.kernels.targets import core_count, vector_bytes
-
-_PARALLEL_POSITIONS = 32_768
-"""With fewer, waking threads takes longer than they save; chosen."""
+from tvm_xengine.kernels.schedules.workers import operations, worker_count
+from tvm_xengine.kernels.targets import vector_bytes
 
 
 def write_streaming(
@@ -100,8 +98,7 @@ class _GroupWriter:
         self._vector_bytes = vector_bytes(target)
         self._dtype = _index_dtype(blocks)
         self._axes = _outer_axes(blocks)
-        positions = sum(_positions(block) for block in blocks)
-        self._workers = core_count(target) if positions >= _PARALLEL_POSITIONS else 1
+        self._workers = worker_count(sum(map(operations, blocks)), target)
         self.made_private: dict[ir.Var, _Slice] = {}
 
     def write(self, private: Sequence[ir.Var]) -> tirx.Stmt:
@@ -221,10 +218,6 @@ def _sums_innermost(block: Block) -> bool:
         or beside.extent <= block.summed[-1].extent
         or not fold.is_contiguous_in(beside.var)
     )
-
-
-def _positions(block: Block) -> int:
-    return math.prod(axis.extent for axis in (*block.spatial, *block.summed))
 
 
 def _index_dtype(blocks: Sequence[Block]) -> str:

@@ -14,7 +14,8 @@ from tvm.target import Target
 from tvm_xengine.kernels.schedules.blocks import Axis
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
 from tvm_xengine.kernels.schedules.products.in_place import VECTORS, is_contiguous_in, is_plain
-from tvm_xengine.kernels.targets import core_count, cpu_features, vector_bytes
+from tvm_xengine.kernels.schedules.workers import worker_count
+from tvm_xengine.kernels.targets import cpu_features, vector_bytes
 
 DEPTH_BLOCK = 512
 """Steps of the sum in one block of packed operands: 2 KiB of float32 per row or column; chosen."""
@@ -23,8 +24,6 @@ _COLUMN_BLOCK_BYTES = 192 * 1024
 """Of the packed right operand: part of a second level cache of 256 KiB or more."""
 
 _COLUMN_BLOCK_SHARE = 8  # of the bytes the kernel reads and writes: workspace counts in the arena
-_PARALLEL_MULTIPLICATIONS = 200_000
-"""With fewer, waking threads takes longer than they save; chosen."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def choose_tiling(
         lanes == 1
     ):  # blocks of equal size: a product is stored without conditions on its last block
         cached = max(k for k in range(1, panels + 1) if panels % k == 0 and k <= max(cached, 1))
-    cores = core_count(target) if contraction.multiplications >= _PARALLEL_MULTIPLICATIONS else 1
+    cores = worker_count(contraction.multiplications, target)
     if size(contraction.batch) >= cores:
         column_panels = min(max(cached, 1), panels)
     else:
