@@ -128,6 +128,25 @@ def test_a_bound_for_every_order_holds(problem: Problem) -> None:
     check_bound(problem, relaxed(indexed, periods), Scope.EVERY_SCHEDULE)
 
 
+@settings(max_examples=cases(100), deadline=None)
+@given(problem=problems(max_devices=3), data=st.data())
+def test_a_bound_holds_wherever_its_time_points_are(problem: Problem, data: st.DataObject) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    ops = st.sampled_from(range(indexed.op_count))
+    time_points = data.draw(st.lists(ops, min_size=1, max_size=4, unique=True))
+    periods = periods_in_every_order(indexed, time_points, ancestor_bits(indexed))
+    model = formulate_time_points(indexed, periods)
+    answer = solve_program(model.program, BackendOptions(), lambda _: None)
+    assert isinstance(answer, Answer)
+    check_bound(problem, answer, Scope.EVERY_SCHEDULE)
+    best = solve_exhaustively(problem)
+    if best.schedule is not None:
+        assert best.value is not None
+        x = encode_time_points(model, best.schedule)
+        assert x is not None
+        assert model.program.objective(x) <= best.value + 1e-6
+
+
 @pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (15, 7.0), (16, 6.0)])
 def test_with_every_op_a_time_point_the_bound_is_the_optimum(budget: int, cost: float) -> None:
     indexed = index_problem(repeated_start(budget), Objective.COST)

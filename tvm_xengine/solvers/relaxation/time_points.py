@@ -109,7 +109,7 @@ def formulate_time_points(
     """
     if neglected is None:
         neglected = np.zeros(indexed.tensor_count, np.bool_)
-    draft = _Draft(indexed, periods, neglected)
+    draft = _Draft(indexed, periods, neglected, is_makespan=is_makespan)
     _run_every_op(draft)
     _copy_from_a_source(draft)
     _read_what_is_there(draft)
@@ -143,12 +143,20 @@ class _Draft:
     """The columns of the relaxation while rows are being written."""
 
     def __init__(
-        self, indexed: IndexedProblem, periods: Periods, neglected: NDArray[np.bool_]
+        self,
+        indexed: IndexedProblem,
+        periods: Periods,
+        neglected: NDArray[np.bool_],
+        *,
+        is_makespan: bool,
     ) -> None:
         self.p = p = indexed
         self.periods = periods
         self.counts = ~neglected
-        self.compute_value = _with_copies_of_neglected_state(p, neglected)
+        # Copies of state that an update moves do not run in the stream of the device that runs it.
+        self.compute_value = (
+            p.compute_value if is_makespan else _with_copies_of_neglected_state(p, neglected)
+        )
         self.is_uncapacitated = uncapacitated_devices(p)
         self.builder = ProgramBuilder()
         self.time_point_count = periods.time_point_count
@@ -161,7 +169,7 @@ class _Draft:
         runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
         runs &= p.recomputable | ~is_time_point
         made_by = np.where(p.producer >= 0, run_by[p.producer], 0)
-        at_once = there_at_once(p) & self.counts
+        at_once = there_at_once(p, is_makespan=is_makespan) & self.counts
         runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
         may_wait = ~runs_at_once | (period <= run_by)[:, None]
         self.run = self.builder.grid(runs[:, None] & p.can_run.T & may_wait, is_integer=True)
