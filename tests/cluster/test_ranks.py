@@ -15,13 +15,14 @@ from tvm_xengine.cluster.launch import run_processes
 from tvm_xengine.errors import NoScheduleError
 
 
-def _seen_by_ranks(*trainings: Settings) -> list[list[Seen]]:
-    """For each training what each rank saw."""
+def _seen_by_ranks(*trainings: Settings, hosts: tuple[str, ...] = ()) -> list[list[Seen]]:
+    """For each training what each rank saw; `hosts` are those that they stand for."""
     folder = Path(trainings[0].folder)
     file = folder / "settings.json"
     file.write_text(json.dumps([asdict(settings) for settings in trainings]))
     ranks = 1 + max(trainings[0].ranks)
-    assert run_processes(["-m", "tests.cluster.trains", str(file)], ranks, timeout_s=60) is None
+    command = ["-m", "tests.cluster.trains", str(file)]
+    assert run_processes(command, ranks, hosts=hosts, timeout_s=60) is None
     found = [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in range(ranks)]
     return [[Seen(**of_rank[k]) for of_rank in found] for k in range(len(trainings))]
 
@@ -37,11 +38,13 @@ def _check(seen: list[Seen]) -> None:
 
 def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
     settings = Settings("mlp", str(tmp_path), pin={"fc2*": "d1"}, solver="keep-all")
-    with_messages, through_memory = _seen_by_ranks(
-        settings, replace(settings, compares=False, through_memory=True)
+    others = replace(settings, compares=False, through_memory=True)
+    # The host of the first device runs the second rank.
+    with_messages, through_memory, on_hosts = _seen_by_ranks(
+        *(settings, others, replace(others, hosts=("alpha", "beta"))), hosts=("beta", "alpha")
     )
     _check(with_messages)
-    for seen in through_memory:
+    for seen in through_memory + on_hosts:
         assert seen.transfers
         assert (seen.losses, seen.state) == (with_messages[0].losses, with_messages[0].state)
         assert seen.arena_bytes == seen.planned_bytes

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Settings:
         more memory. Else nothing but the step itself makes ranks wait for each other.
     through_memory
         Whether the devices copy between ranks through memory; else there are messages.
+    hosts
+        Of the devices, in place of `ranks`.
     """
 
     model: str
@@ -65,6 +67,7 @@ class Settings:
     targets: tuple[str, ...] = ("llvm -mcpu=native",)
     compares: bool = True
     through_memory: bool = False
+    hosts: tuple[str, ...] | None = None
 
     @property
     def platform(self) -> Platform:
@@ -74,6 +77,11 @@ class Settings:
             Device(name, target, given.get(name, 512 * _MIB), ("tir",), rank=rank)
             for name, rank, target in zip(names, self.ranks, cycle(self.targets), strict=False)
         )
+        if self.hosts is not None:
+            devices = tuple(
+                replace(device, rank=0, host=host)
+                for device, host in zip(devices, self.hosts, strict=True)
+            )
         links = tuple(
             Link(a, b, 50.0, 1.0, engine=b if self.through_memory else None)
             for a in names

@@ -115,6 +115,9 @@ def test_an_unmeasured_link_stays_unmeasured_in_the_file(tmp_path: Path) -> None
         ('name = "cpu"', 'name = "cpu"\nkind = "host"', "only stores; leave out its target"),
         ('name = "flash"', 'name = "flash"\nkind = "file"', "needs the folder in which its file"),
         ('name = "flash"', 'name = "flash"\nkind = "host"\nfolder = "."', 'write kind = "file"'),
+        ('name = "cpu"', 'name = "cpu"\nhost = "a"\nrank = 1', "got host 'a' and rank 1"),
+        ('name = "cpu"', 'name = "cpu"\nhost = ""', "host must be the name or address"),
+        ('name = "cpu"', 'name = "cpu"\nhost = "a"', "device flash has no host"),
     ],
 )
 def test_a_wrong_platform_file_is_refused_with_its_reason(

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tvm_xengine.cluster.hosts import HOST
 from tvm_xengine.cluster.ranks import RENDEZVOUS, TIMEOUT
 from tvm_xengine.processes.end_with_parent import end_with_parent
 
@@ -60,6 +61,7 @@ def run_processes(
     command: Sequence[str],
     size: int,
     *,
+    hosts: Sequence[str] = (),
     timeout_s: float | None = None,
     is_replaced: Callable[[], bool] | None = None,
 ) -> Failure | Replaced | None:
@@ -72,6 +74,8 @@ def run_processes(
     ----------
     command
         Arguments of the interpreter.
+    hosts
+        That the processes stand for, one after the other.
     timeout_s
         How long a process waits for another one's message.
     is_replaced
@@ -91,7 +95,8 @@ def run_processes(
         try:
             for rank in range(size):
                 said = Path(folder) / f"rank_{rank}.txt"
-                processes.append(_start(command, rank, environment, said))
+                named = {HOST: hosts[rank]} if hosts else {}
+                processes.append(_start(command, rank, {**environment, **named}, said))
             why = _wait(processes, is_replaced)
             if why is not _Ended.BY_FAILURE:
                 return None if why is _Ended.WELL else Replaced()

@@ -257,7 +257,8 @@ def _is_launched() -> bool:
 
 
 def _check_size(platform: Platform, size: int) -> None:
-    if size != platform.ranks:
+    """Refuse another number of processes; where hosts are named, who is missing is found by name later."""
+    if size != platform.ranks and not platform.hosts:
         raise InvalidPlatformError(
             f"the platform has devices on {platform.ranks} ranks, and the run has {size} processes;"
             f" start {platform.ranks}"

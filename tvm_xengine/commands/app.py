@@ -68,7 +68,7 @@ _RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """From keep-all's memory down to where most networks have no schedule."""
 _SHELL = "Name of the shell; by default that of this session."
 _INSTALL = "Write the script to the home folder, and have the shell load it when it starts."
-_COMMAND = "The command, with a platform file whose devices have ranks."
+_COMMAND = "The command, with a platform file whose devices have ranks or hosts."
 _RANK_TIMEOUT = (
     "Seconds after which a process that does not answer is given up; options of launch come first."
 )
@@ -209,7 +209,7 @@ def launch(
     rank_timeout: Annotated[Positive, Parameter(help=_RANK_TIMEOUT)] = 60.0,
     restarts: Annotated[Natural, Parameter(help=_RESTARTS)] = 0,
 ) -> None:
-    """Train in several processes of this machine, one for each rank of the platform file."""
+    """Train in several processes of this machine, one for each rank or host of the platform file."""
     from tvm_xengine.commands.run.processes.launch import run_launch
 
     run_launch(command, rank_timeout, restarts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,9 @@ class Device:
         memory of the host. The file has no name, and is gone with the process.
     rank
         Number of the process that holds the device, where a run has several.
+    host
+        Name or address of the machine whose process holds the device, or ``NAME/K``, its K-th process from
+        0; empty where `rank` says it.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Device:
     cores: tuple[int, ...] = ()
     folder: str | None = None
     rank: int = 0
+    host: str = ""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -175,7 +179,8 @@ class Platform:
     Attributes
     ----------
     devices
-        At least one, and at least one that computes.
+        At least one, and at least one that computes. Where they name hosts and no ranks, ranks number the
+        hosts as they appear; a run on several hosts finds out which one each of its processes is.
     links
         At most one for each ordered pair of devices. No link: no copy.
     home
@@ -229,6 +234,8 @@ class Platform:
                     f"link {link.src} -> {link.dst}: engine must be a device that computes, one of"
                     f" {computing}, got {link.engine!r}"
                 )
+        if self.hosts:
+            object.__setattr__(self, "devices", _with_a_rank_for_each_host(self.devices))
         ranks = {device.rank for device in self.devices}
         missing = next(rank for rank in itertools.count() if rank not in ranks)
         if missing < max(ranks):
@@ -241,6 +248,11 @@ class Platform:
     def index(self) -> Mapping[str, int]:
         """Position of each device."""
         return {device.name: d for d, device in enumerate(self.devices)}
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of the devices in the order in which they appear; none where ranks are numbered."""
+        return tuple(dict.fromkeys(device.host for device in self.devices if device.host))
 
     @cached_property
     def link_between(self) -> Mapping[tuple[str, str], Link]:
@@ -327,6 +339,26 @@ class Platform:
                 for device in self.devices
             ),
         )
+
+
+def _with_a_rank_for_each_host(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices with the rank of their host; without any rank, hosts are numbered as they appear."""
+    for device in devices:
+        if not device.host:
+            raise ValueError(
+                f"device {device.name} has no host, and others have one: name the host of every device, or"
+                " give all of them ranks instead"
+            )
+    if not any(device.rank for device in devices):
+        hosts = list(dict.fromkeys(device.host for device in devices))
+        devices = [replace(device, rank=hosts.index(device.host)) for device in devices]
+    for one, other in itertools.combinations(devices, 2):
+        if (one.host == other.host) != (one.rank == other.rank):
+            raise ValueError(
+                f"one process runs on each host: {one.name} is on rank {one.rank} of host {one.host}, and"
+                f" {other.name} on rank {other.rank} of host {other.host}"
+            )
+    return tuple(devices)
 
 
 def generated_only(platform: Platform) -> Platform:

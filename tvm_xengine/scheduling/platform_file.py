@@ -52,7 +52,7 @@ def read_platform(path: str | Path) -> Platform:
 
     The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
     only stores; optional ``kind``, ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
-    ``folder``, ``rank``), ``[[link]]`` tables
+    ``folder``, ``rank`` or ``host``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
     ``energy_uj_per_copy``, ``engine``, ``both_ways``) and optional ``home``, ``alignment_bytes``,
     ``handover_us``, ``start_us`` and ``provenance``, a text that says where the figures are from.
@@ -111,7 +111,9 @@ def write_platform(platform: Platform, path: str | Path) -> None:
             table["cores"] = list(device.cores)
         if device.folder is not None:
             table["folder"] = device.folder
-        if device.rank:
+        if device.host:
+            table["host"] = device.host
+        elif device.rank:
             table["rank"] = device.rank
         devices.append(table)
     document["device"] = devices
@@ -184,6 +186,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         "cores",
         "folder",
         "rank",
+        "host",
     }
     reject_unknown_keys(where, table, known)
     budget = _required(where, table, "budget")
@@ -196,6 +199,13 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     rank = table.get("rank", 0)
     if type(rank) is not int or rank < 0:
         raise ValueError(f"{where}: rank must be a whole number, at least 0, got {rank!r}")
+    host = _text(where, table, "host") if "host" in table else ""
+    if "host" in table and ("rank" in table or not host):
+        raise ValueError(
+            f"{where}: expected the name of a host, or else a rank, got host {host!r} and rank {rank}"
+            if host
+            else f"{where}: host must be the name or address of a machine, got ''"
+        )
     target = _text(where, table, "target") if "target" in table else None
     folder = _text(where, table, "folder") if "folder" in table else None
     if "kind" in table:
@@ -214,6 +224,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         cores=tuple(cores),
         folder=folder,
         rank=rank,
+        host=host,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 
 from tvm_xengine.cluster.agreement import check_agreement
+from tvm_xengine.cluster.hosts import with_ranks_of_hosts
 from tvm_xengine.cluster.links import (
     check_links_are_known,
     with_engines,
@@ -43,13 +44,14 @@ def devices_of_run(platform: Platform, cache: MeasurementCache) -> tuple[Platfor
     ------
     InvalidPlatformError
         If the run has another number of processes than the platform, these have other packages or
-        platforms than one another, or a link cannot be measured.
+        platforms than one another or run on other hosts, or a link cannot be measured.
     """
     ranks = Ranks.join(platform)
     if ranks is None:
         check_links_are_known(platform)
         return with_measured_links(platform, cache), None
     check_agreement(ranks, platform)
+    platform = with_ranks_of_hosts(platform, ranks)
     platform = with_engines(platform, ranks)
     return with_links_of_ranks(platform, ranks, partial(with_measured_links, cache=cache)), ranks
 

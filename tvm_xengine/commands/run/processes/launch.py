@@ -41,7 +41,7 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
     file = option_value(command, "--platform")
     if file is None:
         raise UsageError(
-            "launch needs a platform file whose devices have ranks: give --platform FILE"
+            "launch needs a platform file whose devices have ranks or hosts: give --platform FILE"
         )
     checkpoint = option_value(command, "--checkpoint")
     if restarts and checkpoint is None:
@@ -50,7 +50,7 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
     if platform.ranks == 1:
         raise UsageError(
             "all devices of the platform are on rank 0, so one process holds them: leave out launch, or"
-            " give some devices `rank = 1` in the platform file"
+            " give some devices `rank = 1` or another host in the platform file"
         )
     names = frozenset(platform.index)
     launched = _Launched(tuple(command), names, Path(file), checkpoint, rank_timeout_s)
@@ -111,6 +111,7 @@ class _Launched:
         outcome = run_processes(
             ["-m", "tvm_xengine", *command],
             platform.ranks,
+            hosts=platform.hosts,
             timeout_s=self.rank_timeout_s,
             is_replaced=Change(self.file, self.checkpoint).is_due,
         )

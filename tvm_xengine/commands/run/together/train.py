@@ -69,7 +69,7 @@ def _check_one_model_only(options: TrainOptions) -> None:
     if platform_of(options.plan.machine.platform).ranks > 1:
         raise UsageError(
             "the devices of the platform are on several ranks, where one model is trained at a time; leave"
-            " out `rank` in the platform file"
+            " out `rank` and `host` in the platform file"
         )
     if options.loop.schedule is not None:
         raise UsageError("--schedule is for one model; leave it out, or train each model alone")
