@@ -23,7 +23,7 @@ XEngineError
 ├── ExportError              a package cannot be written where it was asked for
 ├── MeasurementError         a kernel or link could not be measured
 ├── InvalidInputError        a step is given other inputs than it was made for
-├── NotFiniteError           a training step made values that are not finite
+├── NotFiniteError           a training step made, or a state holds, values that are not finite
 ├── StorageError             a file that is a device's memory cannot be read or written
 ├── RankLostError            another process of the run has ended, or does not answer
 │   └── RendezvousError        ... or the processes have not found each other
@@ -213,14 +213,15 @@ class InvalidInputError(XEngineError, ValueError):
 
 
 class NotFiniteError(XEngineError):
-    """A training step made values that are not finite; the state before it was restored.
+    """A training step made values that are not finite, or a state that is evaluated holds some.
 
-    Lower the learning rate, clip gradients, or check the data; `--no-guard` keeps the new state.
+    The state before that step was restored: lower the learning rate, clip gradients, or check the data;
+    `--no-guard` keeps the new state. Of a state to evaluate take one from before the run diverged.
 
     Attributes
     ----------
     tensor
-        Name of the first input, result or state tensor that is not finite.
+        Name of the first input, result, output or state tensor that is not finite.
     """
 
     def __init__(self, message: str, tensor: str) -> None:

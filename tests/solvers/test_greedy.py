@@ -25,6 +25,7 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy import solve as greedy
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.local_search.starts import schedule_beyond_budgets
 from tvm_xengine.solvers.result import Objective
 
 
@@ -111,6 +112,13 @@ def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -
     assert asked.count(False) < 10
 
 
-def test_a_small_walk_is_never_cut_short() -> None:
+def test_a_small_walk_is_never_cut_short_and_a_large_one_is_at_once() -> None:
     problem = training_chain(12, 60)
     assert greedy_schedule(problem, may_go_on=lambda: False) == greedy_schedule(problem)
+    assert greedy_schedule(training_chain(130, 400), may_go_on=lambda: False) is None
+
+
+def test_no_larger_budgets_are_tried_when_the_time_is_up() -> None:
+    problem = training_chain(12, 20)
+    assert schedule_beyond_budgets(problem, Objective.COST, lambda: True) is not None
+    assert schedule_beyond_budgets(problem, Objective.COST, lambda: False) is None

@@ -76,8 +76,10 @@ def _dice(scores: np.ndarray[Any, Any], labels: Any, smooth: float) -> float:
 
 
 def _accuracy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:
+    """Share of the labels that count."""
     found = np.argmax(scores, loss.class_axis(scores.ndim))
-    return float(np.mean(found == np.reshape(labels, found.shape)))
+    wanted = np.reshape(labels, found.shape)
+    return float(np.mean((found == wanted)[wanted != loss.ignore_index]))
 
 
 def _cross_entropy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:

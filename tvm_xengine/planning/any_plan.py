@@ -9,7 +9,7 @@ from dataclasses import replace
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
-from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas, quick_effort
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.indexed import index_problem
@@ -58,7 +58,8 @@ def any_plan(
 
     def lay_out(result: SolveResult, _attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         assert result.schedule is not None
-        arenas = plan_arenas(problem, result.schedule, effort=QUICK_EFFORT)
+        effort = quick_effort(len(result.schedule.steps))
+        arenas = plan_arenas(problem, result.schedule, effort=effort)
         return arenas, arenas.excess_bytes(problem.platform)
 
     def tightened(

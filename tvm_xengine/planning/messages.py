@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
+from tvm_xengine.scheduling.arena.plan import plan_arenas, quick_effort
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
@@ -68,9 +68,8 @@ def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, 
     """Budgets for which there is a schedule whose address layout fits, too; None where none is known."""
     if diagnosis.working_budget_bytes is None or diagnosis.working_schedule is None:
         return None
-    working = dict(diagnosis.working_budget_bytes)
+    working, schedule = dict(diagnosis.working_budget_bytes), diagnosis.working_schedule
     # With all effort it may be a little less, for seconds in which the user waits for a refusal.
-    arenas = plan_arenas(
-        problem.with_budgets(working), diagnosis.working_schedule, effort=QUICK_EFFORT
-    )
+    effort = quick_effort(len(schedule.steps))
+    arenas = plan_arenas(problem.with_budgets(working), schedule, effort=effort)
     return {name: max(size, arenas.arena_bytes[name]) for name, size in working.items()}

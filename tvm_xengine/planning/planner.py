@@ -17,7 +17,12 @@ from tvm_xengine.planning.in_time import as_it_runs
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
-from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import (
+    PACKING_EFFORT,
+    ArenaPlan,
+    plan_arenas,
+    quick_effort,
+)
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -47,6 +52,9 @@ the evaluation of a package may not fit, which must not depend on how busy the m
 _LATE_S = 0.5
 """Processor time, beyond the limit if need be, for attempts at a plan of any cost where there is none: two or
 three on a hundred ops."""
+_AFTER_S, _AFTER_S_PER_OP = 0.25, 2e-4
+"""What attempts at a plan of any cost take after their time, whichever is more: greedy goes on for a quarter
+of a second on a small graph; on a large one layout, bound and simulations take so long for each op."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -146,16 +154,18 @@ def _answered(question: _Question, *, is_own_stop: bool, prefer_reserved_home: b
 
 def _found_plan(question: _Question, first: SolveResult, known: Plan | None) -> Plan:
     """The best plan by the first answer and those after it, or else one of any cost."""
-    try:
-        if first.schedule is None:
+    if first.schedule is None:
+        other = _any_plan(question, first) if _was_too_slow(question, first) else None
+        if other is None:
             raise NoScheduleError(
                 no_schedule_message(question.problem, first),
                 is_proven=first.status is Status.INFEASIBLE and first.scope is Scope.EVERY_SCHEDULE,
             )
+        return other
+    try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
-        may_be_any = first.schedule is not None or _was_too_slow(question, first)
-        other = known or (_any_plan(question, first) if may_be_any else None)
+        other = known or _any_plan(question, first)
         if other is None:
             raise
         return other
@@ -250,7 +260,7 @@ class _Question:
     def effort(self, steps: int) -> int:
         """For the layout of a schedule of so many steps."""
         is_hurried = self.clock.left_s <= _UNHURRIED_S and steps >= _LONG_STEPS
-        return QUICK_EFFORT if is_hurried else PACKING_EFFORT
+        return quick_effort(steps) if is_hurried else PACKING_EFFORT
 
     def finished(self, plan: Plan) -> Plan:
         """The plan with the savings that a solver of the search has left."""
@@ -279,7 +289,7 @@ def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
     except InvalidScheduleError:
         return None
     # First as `any_plan` lays it out, so that what fitted there fits here, and soon.
-    for effort in (QUICK_EFFORT, PACKING_EFFORT):
+    for effort in (quick_effort(len(schedule.steps)), PACKING_EFFORT):
         arenas = plan_arenas(problem, schedule, effort=effort)
         if not arenas.excess_bytes(problem.platform):
             break
@@ -317,14 +327,15 @@ def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
     if clock.is_over and not is_alone:
         return None
     # An attempt that runs when nothing new may begin has half of the time in which it should end.
-    left_s = (clock.until_over_s + clock.until_late_s) / 2
+    after_s = max(_AFTER_S, _AFTER_S_PER_OP * len(question.problem.graph.ops))
+    left_s = (clock.until_over_s + clock.until_late_s) / 2 - after_s
     found = any_plan(
         question.problem,
         question.options.objective,
         processor_s=min(any_plan_s(question.problem), max(left_s, _LATE_S)),
         may_go_on=lambda: not question.stop.is_set() and (is_alone or not clock.is_over),
     )
-    return None if found is None else _plan_of(question, first, found.result, found.arenas)
+    return None if found is None else replace(found, result=_noted(first, found.result))
 
 
 def _with_reserved_home(question: _Question, plan: Plan) -> Plan:
@@ -344,14 +355,18 @@ def _with_reserved_home(question: _Question, plan: Plan) -> Plan:
 def _plan_of(
     question: _Question, first: SolveResult, result: SolveResult, arenas: ArenaPlan
 ) -> Plan:
-    assert result.schedule is not None
-    simulation = simulate(question.problem, result.schedule)
-    if result is not first:
-        note = "budgets were tightened, because an address layout needed more than the peak"
-        message = f"{result.message}; {note}" if result.message else note
-        result = replace(with_bound_of(first, result), message=message)
-    assert result.schedule is not None
-    return Plan(question.problem, result, result.schedule, simulation, arenas)
+    schedule = result.schedule
+    assert schedule is not None
+    simulation = simulate(question.problem, schedule)
+    noted = result if result is first else _noted(first, result)
+    return Plan(question.problem, noted, schedule, simulation, arenas)
+
+
+def _noted(first: SolveResult, later: SolveResult) -> SolveResult:
+    """A later answer with the bound of the first one, and why it was asked for."""
+    note = "budgets were tightened, because an address layout needed more than the peak"
+    message = f"{later.message}; {note}" if later.message else note
+    return replace(with_bound_of(first, later), message=message)
 
 
 def _was_too_slow(question: _Question, first: SolveResult) -> bool:

@@ -52,11 +52,9 @@ def evaluate(
         targets = [values[name] for name in names if name not in inputs]
         found = _metrics(step, metrics)
         for name, metric in found.items():
-            value = float(
-                metric(
-                    leading(outputs, counted, size), *(leading(t, counted, size) for t in targets)
-                )
-            )
+            given = (leading(one, counted, size) for one in (outputs, *targets))
+            with np.errstate(all="ignore"):  # a state that diverged has its loss, as in PyTorch
+                value = float(metric(*given))
             totals[name] = totals.get(name, 0.0) + value * counted
         samples += counted
     if not samples:

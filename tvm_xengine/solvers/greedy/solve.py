@@ -31,9 +31,9 @@ a second's work. Chosen: from 6,000 to 24,000 nothing changes in `benchmarks.sol
 _MOST_STEPS, _MOST_STEPS_PER_OP = 60_000, 30.0
 """Where nothing is found, steps of all walks, whichever is more: some ten seconds' work on a thousand ops.
 Walks that go in circles take five steps an op, and all of them took minutes."""
-_UNASKED_S = 0.25
-"""Processor time before it is asked whether to go on: greedy ends on a hundred ops in less, so that what it
-finds there does not depend on how busy the machine is."""
+_UNASKED_S, _UNASKED_OPS = 0.25, 250
+"""Processor time before it is asked whether to go on, on so many ops: greedy ends on a hundred in less, so
+that what it finds there does not depend on how busy the machine is. On more ops it would end later anyway."""
 _ELSEWHERE_FACTOR = 1000.0
 """A placement on one device counts runs elsewhere as so many of the longest runs: a last resort. Chosen:
 from 100 to 10,000 nothing changes in `benchmarks.solvers.sensitivity`."""
@@ -72,13 +72,13 @@ def greedy_schedule(
     on_schedule
         Called with each schedule that is better than those before, and its value.
     may_go_on
-        Asked at every step after a quarter of a second of work; the best so far is returned once it
-        says no.
+        Asked at every step, on a small graph after a quarter of a second of work; the best so far is
+        returned once it says no.
     """
     if not problem.state_fits:
         return None
     indexed = index_problem(problem, summed(objective))
-    until_s = time.thread_time() + _UNASKED_S
+    until_s = time.thread_time() + _UNASKED_S * (len(problem.graph.ops) <= _UNASKED_OPS)
 
     def is_over() -> bool:
         return time.thread_time() > until_s and not may_go_on()

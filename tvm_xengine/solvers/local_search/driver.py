@@ -233,6 +233,8 @@ class _Search:
             value, excess = decode(self.annealer.view, x, self.annealer.scratch)
             if np.isfinite(value) and (excess, value) < best_key:
                 best, best_key = x, (excess, value)
+            if not self._may_go_on():
+                break
         return best
 
     def _candidates(self, schedule: Schedule | None) -> Iterator[Decisions]:

@@ -45,6 +45,8 @@ def schedule_beyond_budgets(
 ) -> Schedule | None:
     """A greedy schedule under budgets that are as little larger as possible."""
     for factor in _LOOSER:
+        if not may_go_on():
+            break
         looser = {
             device.name: min(UNLIMITED_BYTES, int(factor * device.budget_bytes))
             for device in problem.platform.devices
@@ -52,7 +54,7 @@ def schedule_beyond_budgets(
         schedule = greedy_schedule(
             problem.with_budgets(looser), objective=objective, may_go_on=may_go_on
         )
-        if schedule is not None or not may_go_on():
+        if schedule is not None:
             return schedule
     return None
 
