@@ -39,18 +39,22 @@ _SHARE_WITHOUT_SCHEDULE = 0.5
 """Share of the time limit after which kernels with which no schedule was found are given up for leaner
 ones, which then get as much time."""
 _POOR_SHARE = 0.25
-"""Share of the time limit for the whole batch while its plans waste time (``_WASTE_RATIO``). Then other
-forms get as long, and where none of them is better, the whole batch gets the rest."""
+"""Share of the time limit for the whole batch while other forms may be better. They get as long then, and
+the best of all gets the rest."""
 _LEAST_LEAN_S = 2.0
 """Leaner kernels get so long at least, half of it for a first plan: greedy schedules come within a second."""
 
 _NO_TIME_S = 1e-3
 """A time limit has to be more than nothing."""
-_WASTE_RATIO = 0.2
+_WASTE_RATIO, _MEASURED_WASTE_RATIO = 0.02, 0.2
 """A plan of the whole batch that takes so much longer than a step with room for everything is compared
-with plans in other forms; slices take about as much longer for their calls (LeNet, DS-CNN: measured)."""
-_LEAST_GAIN_RATIO = 0.05
+with plans in other forms. Where all kernels are measured, those of slices take minutes, so that more has to
+be at stake; slices take about as much longer for their calls (LeNet, DS-CNN: measured)."""
+_LEAST_GAIN_RATIO = 0.02
 """What another form has to gain; sums over slices are rounded in another order than those of a batch."""
+_LEAST_FORMS_S = 3.0
+"""Processor time for making other forms and comparing them, though the plan took less: two cuts of a small
+network."""
 
 _SKETCH_GAP_RATIO = 0.01
 """A round only has to show which kernels matter, so it need not prove the last percent."""
@@ -109,7 +113,7 @@ def plan_costed(
     fitting, limits = with_needed_variants(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if _may_take_other_form(options):
-        limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=1 + _WASTE_RATIO)
+        limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=_good_ratio(costed))
     compile_searches_for(fitting.problem, options.solver, options.objective, reporter.status)
     watch = _Watch.of(Clock.shared(limits.time_limit_s), stores)
     options = replace(options, over_at_s=watch.clock.over_at_s)
@@ -125,7 +129,7 @@ def plan_costed(
             raise _saying_what_is_untried(error, time_left) from error
         options = replace(options, over_at_s=clock.over_at_s)
         try:
-            planned = _best_planned(found, limit_s, options, stores, reporter)
+            planned = _best_planned(found, limit_s, options, stores, reporter).planned
         except NoScheduleError as last:
             raise _saying_what_is_untried(last, time_left) from last
         planned = _with_solve_s(planned, watch.clock.elapsed_s)
@@ -168,20 +172,22 @@ def _compared(
     options: PlanOptions,
     reporter: Reporter,
 ) -> PlannedStep:
-    """The plan, or a better one in another form; without one the search of a poor plan goes on."""
-    plan, value = planned.plan, options.objective.of(planned.plan.simulation)
+    """The plan, or a better one in another form; the search of a poor one goes on."""
+    plan, value, stores = planned.plan, options.objective.of(planned.plan.simulation), watch.stores
     if plan.result.stopped_by is StopReason.INTERRUPTED:
         return planned
     # As long as that plan took, so that a user does not wait for what may come to nothing.
-    clock, stores = watch.clock, watch.stores
+    clock = watch.clock
     as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
-    other = better_form(fitting, value, floor, as_long, stores, reporter, clock)
+    other = better_form(fitting, plan.schedule, value, floor, as_long, stores, reporter, clock)
     if other is not None:
-        return _with_solve_s(other, watch.clock.elapsed_s)
-    left_s = watch.clock.left_s
-    is_open = plan.result.stopped_by is StopReason.LIMIT and value > (1 + _WASTE_RATIO) * floor
+        fitting, planned = other.step, other.planned
+        floor, value = least_value(fitting.problem, options.objective), other.value(options)
+    plan, left_s = planned.plan, watch.clock.left_s
+    is_poor = value > _good_ratio(fitting) * floor
+    is_open = plan.result.stopped_by is StopReason.LIMIT and is_poor
     if not (is_open and _may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
-        return planned
+        return planned if other is None else _with_solve_s(planned, watch.clock.elapsed_s)
     more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)
     result = replace(with_best_bound(more.plan.result, plan.result), solver=plan.result.solver)
     more = replace(more, plan=replace(more.plan, result=result))
@@ -193,15 +199,39 @@ def _may_take_other_form(options: PlanOptions) -> bool:
     return options.solver == "auto" and options.objective is not Objective.MAKESPAN
 
 
+def _good_ratio(costed: CostedStep) -> float:
+    """A plan that takes at most so many times as long as with room for everything is not compared."""
+    return 1 + (_MEASURED_WASTE_RATIO if costed.choice is CostChoice.MEASURED else _WASTE_RATIO)
+
+
+@dataclass(frozen=True)
+class PlannedForm:
+    """A form of a step with its plan.
+
+    Attributes
+    ----------
+    step
+        With every kernel that a run may take.
+    """
+
+    step: CostedStep
+    planned: PlannedStep
+
+    def value(self, options: PlanOptions) -> float:
+        """Of its plan."""
+        return options.objective.of(self.planned.plan.simulation)
+
+
 def better_form(
     costed: CostedStep,
+    known: Schedule,
     value: float,
     floor: float,
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
     clock: Clock | None = None,
-) -> PlannedStep | None:
+) -> PlannedForm | None:
     """A plan in another form that is better than a schedule of the whole batch; None without.
 
     None is looked for where the schedule takes hardly longer than a step with room for everything, or
@@ -209,8 +239,10 @@ def better_form(
 
     Parameters
     ----------
+    known
+        A schedule of the whole batch, from which plans with more kernels begin.
     value
-        Of the schedule that is known.
+        Of that schedule.
     floor
         Of a step with room for everything.
     clock
@@ -223,12 +255,11 @@ def better_form(
         If one came before a better plan was found.
     """
     objective, below = options.objective, (1 - _LEAST_GAIN_RATIO) * value
-    is_good = value <= (1 + _WASTE_RATIO) * floor
-    if is_good or not _may_take_other_form(options):
+    if value <= _good_ratio(costed) * floor or not _may_take_other_form(options):
         return None
     limit_s = options.limits.time_limit_s
     clock = clock or Clock.shared(2 * limit_s)
-    time_left = TimeLeft(clock.until_over_s - limit_s)
+    time_left = TimeLeft(min(max(limit_s, _LEAST_FORMS_S), clock.until_over_s - limit_s))
     found = [
         form
         for form in best_forms(
@@ -243,10 +274,18 @@ def better_form(
     if not found:
         return None
     options = replace(options, over_at_s=time.perf_counter() + limit_s)
+    found = [
+        replace(form, known=known)
+        if form.step.lowered.slices == costed.lowered.slices
+        and form.plan
+        and value < objective.of(form.plan.simulation)
+        else form
+        for form in found
+    ]
     other = _best_planned(found, limit_s, options, stores, reporter)
-    if objective.of(other.plan.simulation) < below:
+    if other.value(options) < below:
         return other
-    if other.plan.result.stopped_by is StopReason.INTERRUPTED:
+    if other.planned.plan.result.stopped_by is StopReason.INTERRUPTED:
         raise KeyboardInterrupt  # which the solve took, to return what it had
     return None
 
@@ -257,30 +296,30 @@ def _best_planned(
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
-) -> PlannedStep:
+) -> PlannedForm:
     """The best plan of some forms, which share the time; without any, their plans of any cost."""
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
-        return _planned(found[0].step, found[0].plan)
-    planned: list[PlannedStep] = []
+        return PlannedForm(found[0].step, _planned(found[0].step, found[0].plan))
+    planned: list[PlannedForm] = []
     for form in found:
+        within = options.within(each)
         try:
-            start = None if form.plan is None else form.plan.schedule
-            within = options.within(each)
-            planned.append(plan_kernels(form.step, within, stores, reporter, start))
+            made = plan_kernels(form.step, within, stores, reporter, form.start)
         except NoScheduleError:
             if form.plan is None:
                 raise
-            planned.append(_planned(form.step, form.plan))
-        if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
+            made = _planned(form.step, form.plan)
+        planned.append(PlannedForm(form.step, made))
+        if made.plan.result.stopped_by is StopReason.INTERRUPTED:
             return _chosen(planned[-1], planned)
-    best = min(planned, key=lambda one: options.objective.of(one.plan.simulation))
-    return _chosen(best, planned)
+    return _chosen(min(planned, key=lambda one: one.value(options)), planned)
 
 
-def _chosen(best: PlannedStep, planned: Sequence[PlannedStep]) -> PlannedStep:
+def _chosen(best: PlannedForm, planned: Sequence[PlannedForm]) -> PlannedForm:
     """The best of some plans, which took the time of all of them."""
-    return _with_solve_s(best, sum(one.plan.result.solve_s for one in planned))
+    solve_s = sum(one.planned.plan.result.solve_s for one in planned)
+    return replace(best, planned=_with_solve_s(best.planned, solve_s))
 
 
 def _with_solve_s(planned: PlannedStep, solve_s: float) -> PlannedStep:

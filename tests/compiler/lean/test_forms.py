@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,17 @@ from torch import nn
 
 import tvm_xengine as xe
 from tests.kernels.onednn.onednn_twins import needs_products
+from tvm_xengine.compiler import plan as planning
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.forms import Form
+from tvm_xengine.compiler.plan import PlannedStep, plan_keep_all
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.scheduling.schedule import write_schedule
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.schedule import Schedule, write_schedule
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stages.problem import StepProblem
-from tvm_xengine.solvers.result import StopReason
+from tvm_xengine.solvers.result import Limits, StopReason
 
 BATCH = 8
 RATIO = 0.37
@@ -75,6 +79,28 @@ def test_a_wasteful_plan_of_the_whole_batch_does_not_use_up_the_time_of_its_slic
     assert found.planned.lowered.slices > 1
     assert found.plan.result.gap is not None
     assert found.plan.result.gap < 0.02
+
+
+@pytest.mark.parametrize("ratio", [0.9, 1.1])
+def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is_known(
+    ratio: float, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costed = xe.make_problem(lowered, costs="roofline").costed
+    plan, known = plan_keep_all(costed.problem, costed.problem.platform.home), Schedule(())
+    planned, starts = PlannedStep(costed.lowered, plan, 0), []
+
+    def planned_from(*given: object) -> PlannedStep:
+        starts.append(given[-1])
+        return planned
+
+    monkeypatch.setattr(planning, "best_forms", lambda *_, **__: [Form(replace(costed), plan)])
+    monkeypatch.setattr(planning, "plan_kernels", planned_from)
+    value, options = ratio * plan.simulation.cost_us, PlanOptions(limits=Limits(5.0))
+    better = planning.better_form(
+        costed, known, value, 0.0, options, lowered.stores, lowered.reporter
+    )
+    assert starts == [known if ratio < 1 else plan.schedule]
+    assert (better is None) == (ratio < 1)
 
 
 def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(

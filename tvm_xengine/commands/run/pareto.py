@@ -115,16 +115,17 @@ def _in_other_form(
     reporter: Reporter,
 ) -> ParetoPoint:
     tight = costed.with_budgets(Budgets(device_bytes=point.budgets))
-    value, floor = point.result.value, least_value(costed.problem, wanted.objective)
+    schedule, value = point.result.schedule, point.result.value
+    floor = least_value(costed.problem, wanted.objective)
     try:
-        planned = (
-            plan_costed(tight, wanted, stores, reporter)
-            if value is None
-            else better_form(tight, value, floor, wanted, stores, reporter)
-        )
+        if schedule is None or value is None:
+            planned = plan_costed(tight, wanted, stores, reporter)
+        else:
+            other = better_form(tight, schedule, value, floor, wanted, stores, reporter)
+            if other is None:
+                return point
+            planned = other.planned
     except NoScheduleError:
-        return point
-    if planned is None:
         return point
     problem = planned.plan.problem
     return ParetoPoint(

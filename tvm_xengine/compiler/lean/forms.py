@@ -18,6 +18,7 @@ from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.clock import Clock, grace_s
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
@@ -63,10 +64,18 @@ class Form(Generic[StepT]):
         With every kernel that a run may take in this form.
     plan
         A plan of any cost; None where none is known.
+    known
+        A better schedule of another form that this one can run, too.
     """
 
     step: StepT
     plan: Plan | None = None
+    known: Schedule | None = None
+
+    @property
+    def start(self) -> Schedule | None:
+        """The schedule for a search to begin from."""
+        return self.known or (None if self.plan is None else self.plan.schedule)
 
 
 class TimeLeft:
