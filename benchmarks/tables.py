@@ -79,7 +79,9 @@ TABLES = (
         " whole arena, within `budgets_mib`: DDP's peaks, twice those for layers, which take the whole"
         " batch, or those of an unequal pair, where one device needs `alone_mib` for the batch in one piece"
         " (where neither can train alone, in slices of it, too). In pairs of unequal speed the second one's"
-        " kernels use no AVX. `loss_difference` is the largest one to PyTorch in one process in five steps,"
+        " kernels use no AVX. What is predicted begins when the batch is written and ends before the loss is"
+        " read: `predicted_by_run` divides it by the time of that, `predicted_by_step` by the time of the"
+        " whole call. `loss_difference` is the largest one to PyTorch in one process in five steps,"
         " as a ratio; DDP and the pipeline take batch statistics of their part of the batch only.",
         "python -m benchmarks.cluster.beside_torch",
         ("network", "side"),

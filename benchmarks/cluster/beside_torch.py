@@ -53,6 +53,7 @@ def _rows(network: str) -> list[Mapping[str, Cell]]:
             "budgets_mib": _budgets(side),
             "alone_mib": _mib(seen["least_bytes"]) if "unequal" in name else None,
             "predicted_by_step": _predicted_by(side, "step_us"),
+            "predicted_by_run": _predicted_by(side, "run_us"),
             "predicted_by_busy": _predicted_by(side, "busy_us"),
             "loss_difference": float(
                 f"{np.abs(np.array(side['losses']) / expected - 1).max():.1e}"

@@ -10,8 +10,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ import torch.distributed as dist
 import tvm_xengine as xe
 from benchmarks.cluster import torch_ranks
 from benchmarks.cluster.networks import CASES, Case
-from benchmarks.cluster.torch_ranks import RATE, Batch, Step
+from benchmarks.cluster.torch_ranks import RATE, Batch
 from tvm_xengine.cluster.ranks import RENDEZVOUS
 from tvm_xengine.compiler.lean.slices import slicings
 from tvm_xengine.compiler.replicas import ReplicasLike
@@ -42,6 +43,8 @@ _UNEQUAL = (0.95, 0.475)
 in slices, where neither of the pair can train alone."""
 _MOST_SLICES = 16
 """With more of them the least changes by less than a percent: what is left is state and a gradient."""
+
+_Timed = Callable[[torch.Tensor, torch.Tensor], object]
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Side:
         Time of the step as planned.
     samples
         Share of each process, where the batch is divided.
+    run_us
+        As `step_us`, without what the call does before and after: check and write the batch, read the loss.
     """
 
     step_us: float
@@ -82,6 +87,7 @@ class Side:
     budget_bytes: tuple[int, int] | None = None
     predicted_us: float | None = None
     samples: tuple[int, ...] | None = None
+    run_us: float | None = None
 
 
 def main(network: str, file: Path) -> None:
@@ -128,12 +134,17 @@ def main(network: str, file: Path) -> None:
         peaks[name] = (peak[_DEVICES[0]], peak[_DEVICES[1]])
         steps[name] = step
     losses = {name: tuple(float(step(*b)) for b in batches) for name, step in steps.items()}
-    times_us = _times_us(steps, batches[0])
+    runs = {name: partial(_run, step) for name, step in ours.items()}
+    times_us = _times_us(
+        {**steps, **{f"{name}, run": run for name, run in runs.items()}}, batches[0]
+    )
     sides = {
         name: Side(
             *(*times_us[name], losses[name], peaks[name]),
-            *((ways[name].budgets, *_planned(ours[name])) if name in ours else ()),
+            *(ways[name].budgets, *_planned(ours[name]), times_us[f"{name}, run"][0]),
         )
+        if name in ours
+        else Side(*times_us[name], losses[name], peaks[name])
         for name in steps
     }
     if rank == 0:
@@ -158,6 +169,11 @@ def _ours(case: Case, batch: Batch, way: _Way) -> xe.Step:
         replicas=way.replicas,
     )
     return xe.build(lowered, plan)
+
+
+def _run(step: xe.Step, *_batch: torch.Tensor) -> None:
+    """A step on the batch that was written last."""
+    step.executable.run()
 
 
 def _planned(step: xe.Step) -> tuple[float, tuple[int, ...] | None]:
@@ -194,7 +210,7 @@ def _least_of(lowered: xe.Lowered) -> int:
     return working_sets(xe.make_problem(lowered, "roofline").problem).least_bytes()["alone"]
 
 
-def _times_us(steps: Mapping[str, Step], batch: Batch) -> dict[str, tuple[float, float]]:
+def _times_us(steps: Mapping[str, _Timed], batch: Batch) -> dict[str, tuple[float, float]]:
     """Time and processor time of the fastest steps of each kind, which take turns: others disturb most."""
     found = dict.fromkeys(steps, (math.inf, math.inf))
     for _ in range(ROUNDS):

@@ -84,11 +84,22 @@ class RpcTimer:
         return "wall"
 
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
-        """Compile and upload."""
+        """Compile and upload.
+
+        Raises
+        ------
+        BoardLostError
+            When the board stops answering.
+        """
         compile_all = passing_libraries(Path(self._folder.name))
         with self._compiling:
             self._paths = dict(compile_all(kernels, on_compiled))
-        self._upload()
+        try:
+            self._upload()
+        except RuntimeError:
+            if self._is_alive():
+                raise
+            self._connect_again(kernels[0].name)
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Run the kernel on the board, where there is no library.
@@ -144,18 +155,24 @@ class RpcTimer:
     def run(self, kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
         """The example arguments of a kernel, in which it has run once.
 
+        Where the session ends, a new one tries it once more.
+
         Raises
         ------
         BoardLostError
             When the board stops answering.
         """
         try:
-            arguments = example_arguments(call_of(kernel), self._session.cpu())
-            self._modules[self._paths[kernel.symbol]][kernel.symbol](*arguments)
+            return self._run(kernel)
         except (RuntimeError, ValueError, TypeError):
-            if not self._is_alive():
-                self._connect_again(kernel.name)
-            raise
+            if self._is_alive():
+                raise
+            self._connect_again(kernel.name)
+            return self._run(kernel)
+
+    def _run(self, kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
+        arguments = example_arguments(call_of(kernel), self._session.cpu())
+        self._modules[self._paths[kernel.symbol]][kernel.symbol](*arguments)
         return list(arguments)
 
     def sentinel(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
+from unittest.mock import patch
 
 from torch.distributed import HashStore, PrefixStore, ProcessGroupGloo
 
 from tvm_xengine.cluster.ranks import Ranks
+from tvm_xengine.runtime.vm_function import VmFunction, _Emitter
 
 _LIMIT_S = 60.0
 """Longer than any delay of a test on a busy machine; whoever waits in vain ends then."""
@@ -31,5 +35,18 @@ def in_ranks(work: Callable[[Ranks], T], size: int = 2) -> list[T]:
         finally:
             ranks.close()
 
-    with ThreadPoolExecutor(size) as threads:
+    with _one_builder_at_a_time(), ThreadPoolExecutor(size) as threads:
         return list(threads.map(one, range(size)))
+
+
+@contextmanager
+def _one_builder_at_a_time() -> Iterator[None]:
+    """Functions are built in turn: TVM has one stack of builders for all threads of a process."""
+    turn, build = threading.Lock(), _Emitter.function
+
+    def in_turn(emitter: _Emitter, name: str, *, has_events: bool = False) -> VmFunction:
+        with turn:
+            return build(emitter, name, has_events=has_events)
+
+    with patch.object(_Emitter, "function", in_turn):
+        yield

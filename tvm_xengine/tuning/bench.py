@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from contextlib import closing
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -67,6 +68,9 @@ class BenchHere:
 class BenchOnBoards:
     """Boards of one kind behind TVM's RPC; where one is lost, the others go on.
 
+    A board is taken for some kernels and given back: a tracker lends it for a limited time, and what else
+    measures in this command needs it, too.
+
     Parameters
     ----------
     addresses
@@ -79,19 +83,13 @@ class BenchOnBoards:
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        compiling = threading.Lock()
-        self._lock = threading.Lock()
-        self._boards: SimpleQueue[RpcTimer | None] = SimpleQueue()
-        self._left = 0
-        for address in addresses:
-            for _ in range(boards_at(address)):
-                self._boards.put(RpcTimer(address, compiling))
-                self._left += 1
-        self._addresses = ", ".join(addresses)
+        self._boards = [address for address in addresses for _ in range(boards_at(address))]
+        self._named = ", ".join(addresses)
+        self._compiling = threading.Lock()
 
     def machine(self, kernel: DeviceKernel) -> str:
         """The boards behind the addresses."""
-        return f"boards behind {self._addresses}"
+        return f"boards behind {self._named}"
 
     def times_us(self, kernels: Sequence[DeviceKernel], effort: Effort) -> list[float | None]:
         """Each kernel on the next board that is free.
@@ -101,55 +99,58 @@ class BenchOnBoards:
         BoardLostError
             If no board is left.
         """
-        with ThreadPoolExecutor(max(1, self._left)) as threads:
-            return list(threads.map(lambda kernel: self._time_us(kernel, effort), kernels))
+
+        def timed(board: RpcTimer, kernel: DeviceKernel) -> float | None:
+            return _timed(lambda k, e: typical_us(board.time_us(k, e), "wall"), kernel, effort)
+
+        return self._on_boards(timed, kernels)
 
     def outputs(self, kernel: DeviceKernel) -> list[np.ndarray]:
         """As of a `Bench`."""
 
-        def run(board: RpcTimer) -> list[np.ndarray]:
-            board.prepare([kernel], None)
+        def made(board: RpcTimer, kernel: DeviceKernel) -> list[np.ndarray]:
             return made_by(kernel, board.run(kernel))
 
-        return self._on_a_board(run)
+        return self._on_boards(made, [kernel])[0]
 
-    def _time_us(self, kernel: DeviceKernel, effort: Effort) -> float | None:
-        def timed(board: RpcTimer) -> float | None:
-            board.prepare([kernel], None)
-            return _timed(lambda k, e: typical_us(board.time_us(k, e), "wall"), kernel, effort)
+    def _on_boards(
+        self, do: Callable[[RpcTimer, DeviceKernel], T], kernels: Sequence[DeviceKernel]
+    ) -> list[T]:
+        """What is done with each kernel, on as many boards at once as there are."""
+        left, found = deque(range(len(kernels))), dict[int, T]()
 
-        return self._on_a_board(timed)
-
-    def _on_a_board(self, do: Callable[[RpcTimer], T]) -> T:
-        """What is done on the next board that is free; on another one where it is lost."""
-        while True:
-            with self._lock:
-                if not self._left:
-                    raise BoardLostError(
-                        f"no board at {self._addresses} answers any more; start the servers again and"
-                        " run the command again: what was found is kept"
-                    )
-            board = self._boards.get()
-            if board is None:  # the last one was lost meanwhile
-                self._boards.put(None)
-                continue
+        def work(address: str) -> BoardLostError | MeasurementError | None:
+            """Do it until nothing is left, or the board is lost: with what."""
             try:
-                found = do(board)
-            except BoardLostError as error:
-                self._lose(error)
-                continue
-            except BaseException:
-                self._boards.put(board)
-                raise
-            self._boards.put(board)
-            return found
+                with closing(RpcTimer(address, self._compiling)) as board:
+                    while True:
+                        try:
+                            k = left.popleft()
+                        except IndexError:
+                            return None
+                        try:
+                            board.prepare([kernels[k]], None)
+                            found[k] = do(board, kernels[k])
+                        except (BoardLostError, MeasurementError):
+                            left.append(k)
+                            raise
+            except (BoardLostError, MeasurementError) as error:
+                return error
 
-    def _lose(self, error: BoardLostError) -> None:
-        _logger.warning("%s", error)
-        with self._lock:
-            self._left -= 1
-            if not self._left:
-                self._boards.put(None)
+        while left:
+            boards = self._boards[: len(left)]
+            with ThreadPoolExecutor(max(1, len(boards))) as threads:
+                lost = list(threads.map(work, boards))
+            for address, error in zip(boards, lost, strict=True):
+                if error is not None:
+                    _logger.warning("%s", error)
+                    self._boards.remove(address)
+            if left and not self._boards:
+                raise BoardLostError(
+                    f"no board at {self._named} answers any more; start the servers again and run the"
+                    " command again: what was found is kept"
+                )
+        return [found[k] for k in range(len(kernels))]
 
 
 def _timed(

@@ -157,12 +157,12 @@ def test_a_dataset_is_collected_on_two_boards_of_a_tracker_of_which_one_is_lost(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """TVM's own tracker and servers, on the loopback address; both share this machine's cores."""
-    with _tracker() as address:
+    with tracker() as address:
         servers = [
             rpc.Server("127.0.0.1", 9190, 9290, tracker_addr=address, key="pi") for _ in "ab"
         ]
         host, port = address
-        while _registered(f"{host}:{port}/pi") < len(servers):
+        while registered(f"{host}:{port}/pi") < len(servers):
             time.sleep(0.1)
         arguments = [
             *("costs", "collect", "--dataset", str(tmp_path / "kernels"), "--kernels", "40"),
@@ -170,7 +170,7 @@ def test_a_dataset_is_collected_on_two_boards_of_a_tracker_of_which_one_is_lost(
             *("--rpc", f"{host}:{port}/pi"),
         ]
         measurements = tmp_path / "kernels" / "measurements.jsonl"
-        pull = threading.Thread(target=_pull_one_out, args=(servers[0], measurements), daemon=True)
+        pull = threading.Thread(target=pull_one_out, args=(servers[0], measurements), daemon=True)
         pull.start()
         try:
             assert run(arguments) == 0, capfd.readouterr().err
@@ -187,7 +187,7 @@ def test_a_dataset_is_collected_on_two_boards_of_a_tracker_of_which_one_is_lost(
 
 
 @contextmanager
-def _tracker() -> Iterator[tuple[str, int]]:
+def tracker() -> Iterator[tuple[str, int]]:
     program = (
         "from tvm.rpc.tracker import Tracker; import time;"
         " tracker = Tracker('127.0.0.1', 9290, 9390); print(tracker.port, flush=True); time.sleep(600)"
@@ -203,14 +203,14 @@ def _tracker() -> Iterator[tuple[str, int]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _registered(address: str) -> int:
+def registered(address: str) -> int:
     try:
         return boards_at(address)
     except MeasurementError:
         return 0
 
 
-def _pull_one_out(server: rpc.Server, measurements: Path) -> None:
+def pull_one_out(server: rpc.Server, measurements: Path) -> None:
     """End a server, and the sessions with it, once something is measured."""
     while not measurements.exists() or '"rounds_us"' not in measurements.read_text():
         time.sleep(0.05)
