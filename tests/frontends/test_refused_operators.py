@@ -118,3 +118,21 @@ def test_a_graph_that_cannot_be_meant_is_refused(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with pytest.raises(UnsupportedModelError, match=reason):
         import_model("net", model)
+
+
+def test_tensors_that_no_memory_holds_or_that_have_no_size_are_refused() -> None:
+    described = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 2)) for name in "xy"]
+    size = helper.make_tensor("size", TensorProto.INT64, (2,), [1 << 30, 1 << 30])
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["z"]),
+        helper.make_node("Add", ["x", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", described[:1], described[1:], [size])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(UnsupportedModelError, match=r"does not fit in memory: .* 4\.00 EiB"):
+        import_model("net", model)
+    size.dims[0] = -2
+    graph.initializer[0].CopyFrom(size)
+    model.graph.CopyFrom(graph)
+    with pytest.raises(UnsupportedModelError, match=r"'size' has the shape \(-2,\); .* damaged"):
+        import_model("net", model)

@@ -203,6 +203,23 @@ def test_weights_in_constant_nodes_are_trained_and_bounds_are_not() -> None:
     assert names(model, Use.TRAINED) == {"w"}
 
 
+def test_what_a_branch_takes_from_around_it_is_no_constant() -> None:
+    """The condition alone is one; the branch reads the input."""
+    described = helper.make_tensor_value_info("taken", TensorProto.FLOAT, None)
+    branches = {
+        f"{kind}_branch": helper.make_graph(
+            [helper.make_node(operator, ["x"], ["taken"])], kind, [], [described]
+        )
+        for kind, operator in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [
+        helper.make_node("If", ["always"], ["h"], **branches),
+        helper.make_node("MatMul", ["h", "w"], ["y"]),
+    ]
+    model = built(nodes, {"always": np.array(True), "w": random(4, 5)})
+    assert names(model, Use.TRAINED) == {"w"}
+
+
 def test_a_network_of_arithmetic_alone_is_trained() -> None:
     nodes = [
         helper.make_node("Mul", ["x", "w"], ["h"]),

@@ -93,6 +93,10 @@ def import_model(
         made = _read(name, prepared, batch_size, train_norms=train_norms)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
+    except MemoryError as error:
+        raise UnsupportedModelError(
+            f"{name}: a tensor of the graph does not fit in memory: {first_line(error)}"
+        ) from error
     except Exception as error:  # onnx trusts a file to be what it says
         raise UnsupportedModelError(
             f"{name}: the graph contradicts itself: {first_line(error)}"

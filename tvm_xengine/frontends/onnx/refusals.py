@@ -35,7 +35,7 @@ _TYPES = frozenset(
 
 
 def require_tensors(model: onnx.ModelProto) -> None:
-    """Refuse inputs and outputs that are no tensors of numbers, or missing, or there twice.
+    """Refuse inputs and outputs that are no tensors of numbers, missing or doubled, and negative lengths.
 
     Opsets that come later than the installed onnx have unknown rules.
     """
@@ -52,6 +52,12 @@ def require_tensors(model: onnx.ModelProto) -> None:
         raise UnsupportedModelError(
             f"the graph has several inputs of the name {twice[0]!r}; give each its own"
         )
+    for tensor in model.graph.initializer:
+        if any(dim < 0 for dim in tensor.dims):
+            raise UnsupportedModelError(
+                f"the tensor {tensor.name!r} has the shape {tuple(tensor.dims)}; no length is negative, so"
+                " the file is damaged: export the model again"
+            )
     for info in [*model.graph.input, *model.graph.output]:
         kind = info.type.WhichOneof("value")
         if kind not in (None, "tensor_type"):

@@ -16,7 +16,7 @@ from tvm_xengine.frontends.onnx.author.tables import (
     named_by_exporter,
 )
 from tvm_xengine.frontends.onnx.author.uses import NORMS, InputUse, use_of
-from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.functions import all_nodes, reads_of
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.relax_ir.types import Array
 
@@ -155,7 +155,7 @@ def _readings(graph: onnx.GraphProto, values: Mapping[str, Array]) -> dict[str, 
     origins: dict[str, set[str]] = {name: {name} for name in values}
     found: dict[str, list[_Reading]] = {name: [] for name in values}
     for node in all_nodes(graph):
-        reads = [name for name in node.input if name]
+        reads = reads_of(node)
         if (reads and all(name in origins for name in reads)) or node.op_type == "Constant":
             for made in node.output:
                 origins[made] = {one for name in reads for one in _passed(node, name, origins)}
@@ -189,15 +189,15 @@ def _leaders(graph: onnx.GraphProto, weights: set[str]) -> set[str]:
     made_of_weights = set(weights)
     fixed = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        if all(not name or name in fixed for name in node.input):
+        if all(name in fixed for name in reads_of(node)):
             fixed.update(node.output)
-            if any(name in made_of_weights for name in node.input):
+            if any(name in made_of_weights for name in reads_of(node)):
                 made_of_weights.update(node.output)
     found: set[str] = set()
     for node in reversed(list(graph.node)):
         is_layer = any(name in made_of_weights for name in node.input)
         if is_layer or any(made in found for made in node.output):
-            found.update(node.input)
+            found.update(reads_of(node))
     return found
 
 

@@ -115,6 +115,19 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(attribute.g)
 
 
+def reads_of(node: onnx.NodeProto) -> list[str]:
+    """The tensors that a node reads, those included that its inner graphs take from around it."""
+    read = [name for name in node.input if name]
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            graph = attribute.g
+            own = {one.name for one in (*graph.input, *graph.initializer)}
+            own |= {made for one in graph.node for made in one.output}
+            inner = [*(name for one in graph.node for name in reads_of(one))]
+            read += [name for name in inner if name not in own]
+    return read
+
+
 def opset_of(model: onnx.ModelProto, domain: str = "") -> int:
     """The version of an operator set that a model uses; 1 if it names none."""
     names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
