@@ -46,10 +46,10 @@ _LEAST_LEAN_S = 2.0
 
 _NO_TIME_S = 1e-3
 """A time limit has to be more than nothing."""
-_WASTE_RATIO, _MEASURED_WASTE_RATIO = 0.02, 0.2
+_WASTE_RATIO, _LARGE_WASTE_RATIO = 0.02, 0.2
 """A plan of the whole batch that takes so much longer than a step with room for everything is compared
-with plans in other forms. Where all kernels are measured, those of slices take minutes, so that more has to
-be at stake; slices take about as much longer for their calls (LeNet, DS-CNN: measured)."""
+with plans in other forms. Only where more is at stake kernels of slices are measured, which takes minutes,
+and forms are made for longer than the plan took."""
 _LEAST_GAIN_RATIO = 0.02
 """What another form has to gain; sums over slices are rounded in another order than those of a batch."""
 _LEAST_FORMS_S = 3.0
@@ -201,7 +201,7 @@ def _may_take_other_form(options: PlanOptions) -> bool:
 
 def _good_ratio(costed: CostedStep) -> float:
     """A plan that takes at most so many times as long as with room for everything is not compared."""
-    return 1 + (_MEASURED_WASTE_RATIO if costed.choice is CostChoice.MEASURED else _WASTE_RATIO)
+    return 1 + (_LARGE_WASTE_RATIO if costed.choice is CostChoice.MEASURED else _WASTE_RATIO)
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,10 @@ def better_form(
         return None
     limit_s = options.limits.time_limit_s
     clock = clock or Clock.shared(2 * limit_s)
-    time_left = TimeLeft(min(max(limit_s, _LEAST_FORMS_S), clock.until_over_s - limit_s))
+    forms_s = clock.until_over_s - limit_s
+    if value <= (1 + _LARGE_WASTE_RATIO) * floor:
+        forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
+    time_left = TimeLeft(forms_s)
     found = [
         form
         for form in best_forms(
