@@ -34,6 +34,12 @@ VECTORS(long long, longlong)
 struct Place { int x, y, z; };
 static Place threadIdx, blockIdx, blockDim, gridDim;
 
+inline float __int_as_float(int bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
 namespace emulated {
 
 enum class State { ready, at_warp_barrier, at_block_barrier, done };

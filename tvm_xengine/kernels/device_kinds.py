@@ -192,7 +192,8 @@ def _compile_for_gpu(module: tvm.IRModule, target: Target) -> tvm.runtime.Module
     host, device = split_host_and_device(module)
     require_no_allocation(host)
     compiled = build(host, Target({"kind": "llvm"}))
-    compiled.import_module(build_launches(device, target))
+    if device.functions:
+        compiled.import_module(build_launches(device, target))
     return compiled
 
 

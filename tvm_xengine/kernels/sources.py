@@ -30,6 +30,7 @@ _logger = logging.getLogger(__name__)
 
 SOURCES: Mapping[str, str] = {
     "onednn": "tvm_xengine.kernels.onednn.source:OnednnSource",
+    "nvidia": "tvm_xengine.kernels.nvidia.source:NvidiaSource",
     "tir": "tvm_xengine.kernels.generated:GeneratedSource",
 }
 """The sources of this package by name: a class that is called without arguments.

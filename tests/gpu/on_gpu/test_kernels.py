@@ -46,6 +46,24 @@ def test_functions_are_right_to_the_last_bits() -> None:
     assert small.all()
 
 
+def test_denormal_constants_are_those_of_float32() -> None:
+    """1e-40 has more digits in double precision than in float32."""
+    constants = [1e-40, 2.0**-149, 1e-30]
+    x = te.placeholder((4,), "float32", name="x")
+    outputs = [
+        te.compute(x.shape, lambda i, c=c: x[i] + tirx.const(c, "float32"), name="sum")
+        for c in constants
+    ]
+    target = resolve_target("cuda")
+    kernel = prepare_kernel(te.create_prim_func([x, *outputs]), target)
+    function = compile_kernels([kernel], target)[kernel.symbol]
+    device = tvm.device("cuda", 0)
+    made = [tvm.runtime.tensor(np.ones(4, "float32"), device) for _ in outputs]
+    function(tvm.runtime.tensor(np.zeros(4, "float32"), device), *made)
+    for constant, found in zip(constants, made, strict=True):
+        np.testing.assert_array_equal(found.numpy(), np.full(4, constant, "float32"))
+
+
 def test_doctor_names_the_gpu_and_its_compiler() -> None:
     (check,) = gpu_checks()
     assert check.state is State.WORKS

@@ -21,11 +21,11 @@ from tests.kernels.onednn.onednn_twins import (
     run,
 )
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.library.claim import claims
 from tvm_xengine.kernels.library.flops import flops
 from tvm_xengine.kernels.library.parts import kernel_parts
-from tvm_xengine.kernels.onednn.claim import claims
 from tvm_xengine.kernels.onednn.library import load_onednn
-from tvm_xengine.kernels.onednn.operations import describe
+from tvm_xengine.kernels.onednn.operations import ABILITIES, describe
 from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.kernels.te.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.kernels.te.linear import (
@@ -351,7 +351,7 @@ def test_what_the_library_computes_is_counted_as_in_generated_code() -> None:
         ratio = 1 if kernel is not conv_data_gradient else 8 * 8 / (6 * 6)
         parts = kernel_parts(func)
         assert parts is not None
-        (claimed,) = claims(parts, threads=1)
+        (claimed,) = claims(parts, ABILITIES, threads=1)
         assert flops(claimed.call) * ratio == pytest.approx(counted, rel=0.01), kernel.__name__
 
 

@@ -7,7 +7,9 @@ that are rounded twice, denormal numbers as zero.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,18 @@ _INSTALL = "pip install 'tvm-xengine[cuda]'"
 
 _FOR_NVRTC = "#define INFINITY __int_as_float(0x7f800000)\n"
 """What nvcc takes from the headers of the host's C++ compiler."""
+
+_HEADERS_FOR_NVRTC = re.compile(r"#ifdef __CUDACC_RTC__\n.*?\n#else\n.*?\n#endif\n", re.DOTALL)
+"""What TVM writes in front of every source; NVRTC takes a second to read the headers named there."""
+_INTEGERS = "".join(
+    f"typedef {sign}{name} {prefix}int{bits}_t;\n"
+    for prefix, sign in (("", "signed "), ("u", "unsigned "))
+    for bits, name in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
+)
+
+_SMALL = re.compile(r"0x[0-9a-f.]+p-\d+f\b")
+"""A number of float32 below 1, as TVM writes it: with the digits that it has in double precision."""
+_LEAST_NORMAL = 2.0**-126
 
 
 @contextmanager
@@ -68,6 +82,7 @@ def compile_cuda(source: str) -> bytes:
     """
     arch = str(Target.current().attrs["arch"])
     compiler, _ = cuda_compiler()
+    source = _SMALL.sub(_by_its_bits, source)
     if compiler == "nvrtc":
         return _by_nvrtc(source, arch)
     if compiler == "nvcc":
@@ -112,6 +127,14 @@ def _header_folders() -> tuple[str, ...]:
     return tuple(str(folder) for folder in found)
 
 
+def _by_its_bits(number: re.Match[str]) -> str:
+    """A denormal number as its bits; compilers refuse one with more digits than it has in float32."""
+    value = float.fromhex(number[0].removesuffix("f"))
+    if value >= _LEAST_NORMAL:
+        return number[0]
+    return f"__int_as_float({struct.unpack('<i', struct.pack('<f', value))[0]:#x})"
+
+
 def _by_nvrtc(source: str, arch: str) -> bytes:
     from cuda.bindings import nvrtc
 
@@ -121,6 +144,9 @@ def _by_nvrtc(source: str, arch: str) -> bytes:
             raise CompilationError(f"NVRTC: {error.name}")
         return values[0] if values else None
 
+    shorter = _HEADERS_FOR_NVRTC.sub(_INTEGERS, source, count=1)
+    if "std::" not in shorter and "#include" not in shorter:
+        source = shorter
     lines = [line for line in source.splitlines() if line.strip() != "#include <cuda.h>"]
     text = _FOR_NVRTC + "\n".join(lines)
     program = checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))

@@ -57,7 +57,7 @@ WORKAROUNDS = (
     Workaround(
         "assertions_take_the_condition_first",
         "the Python signature of AssertStmt names its first two parameters the wrong way round",
-        ("tvm_xengine.kernels.onednn.call_primitives",),
+        ("tvm_xengine.kernels.library.assembly",),
     ),
     Workaround(
         "unsigned_products_do_not_wrap_around",

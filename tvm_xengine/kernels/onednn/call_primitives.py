@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tvm import ir, tirx
 
+from tvm_xengine.kernels.library.assembly import checked_call
 from tvm_xengine.kernels.onednn.program import Placed, Program
 
 
@@ -32,12 +33,13 @@ def call_primitives(
 
     placed = program.placed
     point = [
-        _checked("dnnl_memory_set_data_handle", word(1 + m), _address(tensors, tensor))
+        checked_call("oneDNN", "dnnl_memory_set_data_handle", word(1 + m), _address(tensors, tensor))
         for m, tensor in enumerate(placed)
     ]
     first = 1 + len(placed)
     run = [
-        _checked(
+        checked_call(
+            "oneDNN",
             "dnnl_primitive_execute",
             word(first + 2 * k),
             word(0),
@@ -65,14 +67,3 @@ def _address(tensors: Mapping[int, ir.Expr], placed: Placed) -> ir.Expr:
 
 def _called(function: str, *arguments: ir.Expr) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_extern("int32", function, *arguments))
-
-
-def _checked(function: str, *arguments: ir.Expr) -> tirx.Stmt:
-    """A call that must return 0."""
-    status = tirx.call_extern("int32", function, *arguments)
-    # TVM 0.27 names the first two parameters the wrong way round.
-    return tirx.AssertStmt(
-        status == tirx.const(0, "int32"),
-        ir.StringImm("RuntimeError"),
-        [ir.StringImm(f"{function} of oneDNN failed")],
-    )

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from tvm_xengine.errors import LibraryError
+from tvm_xengine.kernels.library.matrices import row_major
 from tvm_xengine.kernels.onednn.descriptors import (
     Argument,
     Engine,
@@ -248,14 +249,6 @@ class OnednnLibrary:
         name = f"dnnl_{kind}_create_{of}" if of else f"dnnl_{kind}_create"
         _check(getattr(self._dll, name)(ctypes.byref(handle), *arguments), name)
         return _value(handle)
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a compact tensor, in elements."""
-    strides = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return tuple(strides)
 
 
 @cache

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.onednn.library import OnednnLibrary
+from tvm_xengine.kernels.library.claim import Abilities
+from tvm_xengine.kernels.onednn.library import NAME, OnednnLibrary
 from tvm_xengine.kernels.onednn.primitives.convolution import (
     conv_data_gradient,
     conv_weight_gradient,
     convolution,
 )
 from tvm_xengine.kernels.onednn.primitives.layer_norm import layer_norm_backward, layer_norm_forward
-from tvm_xengine.kernels.onednn.primitives.matmul import (
-    batch_matmul,
-    linear,
-    linear_data_gradient,
-    linear_weight_gradient,
-)
+from tvm_xengine.kernels.onednn.primitives.matmul import product
 from tvm_xengine.kernels.onednn.primitives.max_pool import (
     max_pool_backward,
 )
@@ -31,10 +27,10 @@ OPERATIONS: Mapping[str, Describe] = {
     "convolution": convolution,
     "conv_data_gradient": conv_data_gradient,
     "conv_weight_gradient": conv_weight_gradient,
-    "linear": linear,
-    "linear_data_gradient": linear_data_gradient,
-    "linear_weight_gradient": linear_weight_gradient,
-    "batch_matmul": batch_matmul,
+    "linear": product,
+    "linear_data_gradient": product,
+    "linear_weight_gradient": product,
+    "batch_matmul": product,
     "softmax": softmax,
     "layer_norm_forward": layer_norm_forward,
     "layer_norm_backward": layer_norm_backward,
@@ -42,17 +38,17 @@ OPERATIONS: Mapping[str, Describe] = {
 }
 """By the name of the training kernel; what generated code computes as fast is not among them."""
 
-HAS_POSITIONS = frozenset({"max_pool_backward"})
-"""Operations with tensors of int32 in addition to those of float32."""
-
-ADDS_A_BIAS = frozenset({"convolution", "linear", "batch_matmul"})
-"""Operations that add a bias as they write their result. oneDNN could clip it at zero as well, but makes
-0 of NaN then; generated code does that in place."""
-
-ADDS_A_TENSOR = frozenset(
-    {"convolution", "conv_data_gradient", "linear", "linear_data_gradient", "batch_matmul"}
+ABILITIES = Abilities(
+    source=NAME,
+    operations=frozenset(OPERATIONS),
+    has_positions=frozenset({"max_pool_backward"}),
+    adds_a_bias=frozenset({"convolution", "linear", "batch_matmul"}),
+    adds_a_tensor=frozenset(
+        {"convolution", "conv_data_gradient", "linear", "linear_data_gradient", "batch_matmul"}
+    ),
 )
-"""Operations that may add a tensor of their result's shape to it, where they are matrix products."""
+"""oneDNN could clip a result at zero as well, but makes 0 of NaN then; generated code does that in place.
+It adds a tensor where the operation is a matrix product."""
 
 
 def describe(call: LibraryCall, library: OnednnLibrary) -> Program | None:

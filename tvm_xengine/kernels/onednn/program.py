@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tvm_xengine.kernels.library.assembly import SCRATCH
 from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.onednn.descriptors import MemoryDesc, PrimitiveDesc
 from tvm_xengine.kernels.onednn.enumerators import ARG_DST, ARG_SCRATCHPAD, ARG_SRC
@@ -13,9 +14,6 @@ from tvm_xengine.scheduling.sizes import round_up
 
 _ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector."""
-
-SCRATCH = -1
-"""Stands for the scratch memory where others have the number of a tensor."""
 
 
 @dataclass(frozen=True)

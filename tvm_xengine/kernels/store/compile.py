@@ -48,7 +48,7 @@ def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
     if not is_gpu(target):
         raise ValueError(f"expected the target of a GPU, got {target}")
     _, device = split_host_and_device(_module_of(kernels, target))
-    return str(build_launches(device, target).inspect_source())
+    return str(build_launches(device, target).inspect_source()) if device.functions else ""
 
 
 def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""Selection of the part of a kernel that oneDNN computes."""
+"""Selection of the part of a kernel that a library computes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ from tvm import tirx
 
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.parts import KernelParts, Part
-from tvm_xengine.kernels.onednn.library import NAME
-from tvm_xengine.kernels.onednn.operations import (
-    ADDS_A_BIAS,
-    ADDS_A_TENSOR,
-    HAS_POSITIONS,
-    OPERATIONS,
-)
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a library computes.
+
+    Attributes
+    ----------
+    source
+        Name of the kernel source.
+    operations
+        Names of training kernels.
+    has_positions
+        Those with tensors of int32 in addition to those of float32.
+    adds_a_bias
+        Those that add a bias as they write their result.
+    adds_a_tensor
+        Those that may add a tensor of their result's shape to it.
+    """
+
+    source: str
+    operations: frozenset[str]
+    has_positions: frozenset[str] = frozenset()
+    adds_a_bias: frozenset[str] = frozenset()
+    adds_a_tensor: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -36,47 +54,53 @@ class Claim:
     made: int
 
 
-def claims_alone(func: tirx.PrimFunc, num_outputs: int, threads: int) -> Iterator[Claim]:
+def claims_alone(
+    func: tirx.PrimFunc, abilities: Abilities, num_outputs: int, threads: int
+) -> Iterator[Claim]:
     """The claims on a kernel with several outputs: all of it, or none."""
     part = Part(func, tuple(range(len(func.params) - num_outputs)))
-    if part.name not in OPERATIONS or not _has_types(part):
+    if part.name not in abilities.operations or not _has_types(part, abilities):
         return
     call = LibraryCall(
         operation=part.name,
         options=part.options,
         shapes=tuple(_shape(part, k) for k in range(len(func.params))),
         threads=threads,
-        source=NAME,
+        source=abilities.source,
         num_outputs=num_outputs,
     )
     yield Claim(call, part.inputs, frozenset({0}), len(part.inputs))
 
 
-def claims(whole: KernelParts, threads: int) -> Iterator[Claim]:
-    """What oneDNN may take of a kernel, the most first: one operation and what ends it."""
-    cores = [k for k, part in enumerate(whole.parts) if part.name in OPERATIONS]
+def claims(whole: KernelParts, abilities: Abilities, threads: int) -> Iterator[Claim]:
+    """What a library may take of a kernel, the most first: one operation and what ends it."""
+    cores = [k for k, part in enumerate(whole.parts) if part.name in abilities.operations]
     if len(cores) != 1:
         return
     (core,) = cores
     part = whole.parts[core]
-    if any(number >= whole.num_inputs for number in part.inputs) or not _has_types(part):
+    if any(number >= whole.num_inputs for number in part.inputs) or not _has_types(
+        part, abilities
+    ):
         return
-    with_residual = _claim(whole, core, threads, adds=True)
+    with_residual = _claim(whole, core, abilities, threads, adds=True)
     if with_residual.call.residual:
         yield with_residual
-    yield _claim(whole, core, threads, adds=False)
+    yield _claim(whole, core, abilities, threads, adds=False)
 
 
-def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
+def _claim(
+    whole: KernelParts, core: int, abilities: Abilities, threads: int, *, adds: bool
+) -> Claim:
     """A part with its bias, and with the tensor that is added to it."""
     part = whole.parts[core]
     taken, inputs, made = {core}, part.inputs, whole.value_of(core)
     has_bias = has_residual = False
-    if part.name in ADDS_A_BIAS and (found := _bias(whole, part, made)) is not None:
+    if part.name in abilities.adds_a_bias and (found := _bias(whole, part, made)) is not None:
         adding, bias = found
         has_bias, inputs, made = True, (*inputs, bias), whole.value_of(adding)
         taken.add(adding)
-    if adds and part.name in ADDS_A_TENSOR and (found := _added(whole, part, made)) is not None:
+    if adds and part.name in abilities.adds_a_tensor and (found := _added(whole, part, made)) is not None:
         adding, residual = found
         has_residual, inputs, made = True, (*inputs, residual), whole.value_of(adding)
         taken.add(adding)
@@ -90,7 +114,7 @@ def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
         options=part.options,
         shapes=(*shapes, part.output_shape),
         threads=threads,
-        source=NAME,
+        source=abilities.source,
         bias=has_bias,
         residual=has_residual,
     )
@@ -148,7 +172,7 @@ def _shape(part: Part, position: int) -> tuple[int, ...]:
     return tuple(int(extent) for extent in part.func.params[position].ty.shape)
 
 
-def _has_types(part: Part) -> bool:
+def _has_types(part: Part, abilities: Abilities) -> bool:
     """Whether all is float32, positions excepted."""
-    allowed = {"float32", "int32"} if part.name in HAS_POSITIONS else {"float32"}
+    allowed = {"float32", "int32"} if part.name in abilities.has_positions else {"float32"}
     return {str(param.ty.dtype.dtype) for param in part.func.params} <= allowed

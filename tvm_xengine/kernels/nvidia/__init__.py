@@ -1,0 +1,1 @@
+"""cuDNN and cuBLAS as a source of kernels for NVIDIA GPUs."""
