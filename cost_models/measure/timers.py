@@ -34,6 +34,7 @@ from tvm_xengine.kernels.store.kernel_store import (
     write_in_time,
 )
 from tvm_xengine.kernels.threads import thread_settings
+from tvm_xengine.processes.may_grow import MAY_GROW
 
 _KERNELS_PER_LIBRARY = 16
 """Linking costs as much as compiling some kernels; a library that fails is compiled again one by
@@ -196,7 +197,8 @@ class IsolatedTimer(_OnThisMachine):
                 f"kernel {kernel.name} does not compile: it takes too long, or too much memory"
             )
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S, env=dict(thread_settings()))
+            settings = {**thread_settings(), **MAY_GROW}
+            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S, env=settings)
             # Loading the compiler may take longer than a kernel may hang.
             self._executor.submit(_load_compiler).result(timeout=_START_S)
         path = self._paths[kernel.symbol]

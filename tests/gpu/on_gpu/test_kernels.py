@@ -50,10 +50,11 @@ def test_denormal_constants_are_those_of_float32() -> None:
     """1e-40 has more digits in double precision than in float32."""
     constants = [1e-40, 2.0**-149, 1e-30]
     x = te.placeholder((4,), "float32", name="x")
-    outputs = [
-        te.compute(x.shape, lambda i, c=c: x[i] + tirx.const(c, "float32"), name="sum")
-        for c in constants
-    ]
+
+    def plus(constant: float) -> te.Tensor:
+        return te.compute(x.shape, lambda i: x[i] + tirx.const(constant, "float32"), name="sum")
+
+    outputs = [plus(constant) for constant in constants]
     target = resolve_target("cuda")
     kernel = prepare_kernel(te.create_prim_func([x, *outputs]), target)
     function = compile_kernels([kernel], target)[kernel.symbol]

@@ -33,6 +33,7 @@ from tvm_xengine.kernels.store.compile_limit import (
 from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.kernels.threads import usable_cores
 from tvm_xengine.processes.end_with_parent import end_with_parent
+from tvm_xengine.processes.may_grow import MAY_GROW
 
 _logger = logging.getLogger(__name__)
 
@@ -235,7 +236,11 @@ class KernelStore:
 def compiling_processes(count: int) -> ProcessPoolExecutor:
     """Processes that end with this one in whatever way it ends, and need no main guard in its program."""
     return ProcessPoolExecutor(
-        count, timeout=_IDLE_S, initializer=end_with_parent, initargs=(os.getpid(),)
+        count,
+        timeout=_IDLE_S,
+        initializer=end_with_parent,
+        initargs=(os.getpid(),),
+        env=dict(MAY_GROW),
     )
 
 
