@@ -52,8 +52,9 @@ TABLES = (
         "Steps of forward, backward and momentum in float32, the same network and batch in PyTorch and here,"
         " in turns on one GPU; `ratio` is the time of a step by PyTorch's. PyTorch's memory is what its"
         " allocator has handed out at most, ours the planned arena, beside which a step allocates nothing"
-        " on the GPU. `half` has half of PyTorch's memory and a pool in memory of the host. Products and"
-        " convolutions are TVM's default schedules; PyTorch has cuBLAS and cuDNN, with TF32 in convolutions.",
+        " on the GPU. `half` has half of PyTorch's memory and a pool in memory of the host. In rows of"
+        " commits before cuDNN and cuBLAS were called (8c7aa392) products and convolutions are TVM's default"
+        " schedules; PyTorch has these libraries, with TF32 in convolutions.",
         "python -m benchmarks.training.on_gpu",
         ("network", "gpu", "step"),
     ),

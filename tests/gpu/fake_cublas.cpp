@@ -99,6 +99,7 @@ int cublasLtMatmul(void*, Desc* desc, const float* one, const void* a, Layout* a
   const uint64_t inner = desc->turned[0] ? a_at->rows : a_at->columns;
   if (*one != 1 || *zero != 0 || c != d || !as || !bs || !ds || *algorithm != magic || stream != nullptr)
     return invalid_value;
+  if (reinterpret_cast<uintptr_t>(workspace) % 256) return invalid_value;  // as on a Hopper GPU
   if ((workspace_bytes && !scratch) || inner != (desc->turned[1] ? b_at->columns : b_at->rows)) return invalid_value;
   return fake_launch([=, a_at = *a_at, b_at = *b_at, d_at = *d_at, desc = *desc] {
     if (workspace_bytes) std::memset(scratch, 0xEE, workspace_bytes);

@@ -14,7 +14,9 @@ def build_fake_gpu(folder: Path) -> dict[str, str]:
     """Build CUDA's libraries and compiler of the fake in `folder`; the environment that leads to them."""
     folder.mkdir(parents=True, exist_ok=True)
     versions = folder / "versions"
-    versions.write_text("libcudart.so.13 { global: cuda*; };\nfake { global: cu[A-Z]*; fake_*; };\n")
+    versions.write_text(
+        "libcudart.so.13 { global: cuda*; };\nfake { global: cu[A-Z]*; fake_*; };\n"
+    )
     names = []
     for source, name, options in (
         ("fake_cuda.cpp", "libcudart.so.13", (f"-Wl,--version-script={versions}",)),

@@ -18,6 +18,9 @@ STREAM_TIMES = ("handover_us", "start_us")
 Stream = tuple[str, ...]
 """What runs one call after the other: a device that computes, or the two devices of a link."""
 
+_CUDA_ALIGNMENT_BYTES = 256
+"""That of CUDA's own allocations. cuBLAS refuses temporary memory with less on an H200."""
+
 
 @checked_fields
 @dataclass(frozen=True)
@@ -187,7 +190,8 @@ class Platform:
         Name of the device on which inputs, parameters and other state live between steps;
         by default the first device that computes.
     alignment_bytes
-        Every tensor starts at a multiple of this and occupies a multiple of it.
+        Every tensor starts at a multiple of this and occupies a multiple of it. With an NVIDIA GPU it
+        is 256 at least, which cuBLAS asks of temporary memory.
     handover_us
         Where devices and links run side by side: the time from the end of a call in one stream to the
         begin of one in another stream that waits for it. None: not known yet, to be measured.
@@ -218,6 +222,8 @@ class Platform:
         alignment = self.alignment_bytes
         if alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"alignment_bytes must be a power of two, got {alignment}")
+        if any((device.target or "").startswith("cuda") for device in self.devices):
+            object.__setattr__(self, "alignment_bytes", max(alignment, _CUDA_ALIGNMENT_BYTES))
         for name in STREAM_TIMES:
             time_us = getattr(self, name)
             if time_us is not None and not 0 <= time_us < math.inf:

@@ -67,7 +67,12 @@ class LibraryCalls(Protocol):
 
 
 def assemble(
-    func: tirx.PrimFunc, target: Target, name: str, claimed: Claim, calls: LibraryCalls, **facts: str
+    func: tirx.PrimFunc,
+    target: Target,
+    name: str,
+    claimed: Claim,
+    calls: LibraryCalls,
+    **facts: str,
 ) -> DeviceKernel:
     """The kernel whose main operation the library computes.
 

@@ -79,9 +79,7 @@ def claims(whole: KernelParts, abilities: Abilities, threads: int) -> Iterator[C
         return
     (core,) = cores
     part = whole.parts[core]
-    if any(number >= whole.num_inputs for number in part.inputs) or not _has_types(
-        part, abilities
-    ):
+    if any(number >= whole.num_inputs for number in part.inputs) or not _has_types(part, abilities):
         return
     with_residual = _claim(whole, core, abilities, threads, adds=True)
     if with_residual.call.residual:
@@ -100,7 +98,11 @@ def _claim(
         adding, bias = found
         has_bias, inputs, made = True, (*inputs, bias), whole.value_of(adding)
         taken.add(adding)
-    if adds and part.name in abilities.adds_a_tensor and (found := _added(whole, part, made)) is not None:
+    if (
+        adds
+        and part.name in abilities.adds_a_tensor
+        and (found := _added(whole, part, made)) is not None
+    ):
         adding, residual = found
         has_residual, inputs, made = True, (*inputs, residual), whole.value_of(adding)
         taken.add(adding)

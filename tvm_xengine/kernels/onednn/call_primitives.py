@@ -33,7 +33,9 @@ def call_primitives(
 
     placed = program.placed
     point = [
-        checked_call("oneDNN", "dnnl_memory_set_data_handle", word(1 + m), _address(tensors, tensor))
+        checked_call(
+            "oneDNN", "dnnl_memory_set_data_handle", word(1 + m), _address(tensors, tensor)
+        )
         for m, tensor in enumerate(placed)
     ]
     first = 1 + len(placed)

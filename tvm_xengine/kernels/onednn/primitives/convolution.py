@@ -168,16 +168,12 @@ def _backward(
     )
 
 
-def _layouts(
-    shape: Window, library: OnednnLibrary
-) -> tuple[MemoryDesc, MemoryDesc, MemoryDesc]:
+def _layouts(shape: Window, library: OnednnLibrary) -> tuple[MemoryDesc, MemoryDesc, MemoryDesc]:
     """Data, weight and output as oneDNN may lay them out.
 
     It computes convolutions fastest on blocked channels, though we copy into and out of them.
     """
-    data, weight, output = map(
-        library.any_layout, (shape.data, _weight(shape), shape.output)
-    )
+    data, weight, output = map(library.any_layout, (shape.data, _weight(shape), shape.output))
     return data, weight, output
 
 
