@@ -41,6 +41,7 @@ _INTEGERS = "".join(
 _SMALL = re.compile(r"0x[0-9a-f.]+p-\d+f\b")
 """A number of float32 below 1, as TVM writes it: with the digits that it has in double precision."""
 _LEAST_NORMAL = 2.0**-126
+"""Of float32; smaller numbers have fewer digits."""
 
 
 @contextmanager
