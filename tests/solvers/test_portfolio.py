@@ -154,6 +154,31 @@ def test_a_solve_leaves_no_thread() -> None:
     assert set(threading.enumerate()) <= before
 
 
+class _InterruptedAsItStarts(threading.Thread):
+    def start(self) -> None:
+        super().start()
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_the_workers_are_started_ends_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(threading.enumerate())
+    request = Request(limits=Limits(20.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.threading, "Thread", _InterruptedAsItStarts)
+        run(patch, {SEARCH: find, "prover": wait}, request)
+    assert request.stop.is_set()
+    assert set(threading.enumerate()) <= before
+
+
+def test_workers_end_where_the_interrupt_came_outside_of_the_loop() -> None:
+    task = Task(PROBLEM, Request())
+    assert not task.is_over
+    task.request.stop.set()
+    assert task.is_over
+
+
 def test_without_processes_for_proofs_the_search_still_answers() -> None:
     options = replace(DEFAULTS, max_columns=0, exact_ops=0)
     best = Incumbent(PROBLEM, Request(limits=Limits(1.0)))

@@ -63,5 +63,5 @@ class Task:
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker is to end."""
-        return self.board.stop.is_set()
+        """Whether the worker is to end: the loop says so, or the solve was interrupted outside of it."""
+        return self.board.stop.is_set() or self.request.stop.is_set()

@@ -62,9 +62,9 @@ class _Loop:
 
     def run(self) -> None:
         """Run until the gap is closed, infeasibility is proven, all workers have ended, or time is up."""
-        for thread in self.threads:
-            thread.start()
         try:
+            for thread in self.threads:
+                thread.start()
             while not self._is_over():
                 try:
                     self._handle(self.events.get(timeout=self.options.tick_s))
@@ -86,7 +86,8 @@ class _Loop:
         self.board.stop.set()
         until_s = time.perf_counter() + self.options.leave_s
         for thread in self.threads:
-            thread.join(max(0.0, until_s - time.perf_counter()))
+            if thread.is_alive():  # an interrupt may come before it is started
+                thread.join(max(0.0, until_s - time.perf_counter()))
 
     @property
     def proof(self) -> Proof:
