@@ -181,8 +181,8 @@ def _compared(
     as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
     other = better_form(fitting, plan.schedule, value, floor, as_long, stores, reporter, clock)
     if other is not None:
-        fitting, planned = other.step, other.planned
-        floor, value = least_value(fitting.problem, options.objective), other.value(options)
+        fitting, planned, value = other.step, other.planned, other.value(options)
+        floor = least_value(planned.plan.problem, options.objective)
     plan, left_s = planned.plan, watch.clock.left_s
     is_poor = value > _good_ratio(fitting) * floor
     is_open = plan.result.stopped_by is StopReason.LIMIT and is_poor

@@ -103,6 +103,25 @@ def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is
     assert (better is None) == (ratio < 1)
 
 
+def test_the_best_form_gets_the_rest_of_the_time(
+    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costed = xe.make_problem(lowered, costs="roofline").costed
+    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
+    plan = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
+    planned, sliced, searched = PlannedStep(costed.lowered, plan, 0), replace(costed), []
+
+    def planned_for(step: CostedStep, _options: object, *given: object) -> PlannedStep:
+        searched.append((step, given[-1] if len(given) > 2 else None))
+        return planned
+
+    monkeypatch.setattr(planning, "plan_kernels", planned_for)
+    monkeypatch.setattr(planning, "better_form", lambda *_: planning.PlannedForm(sliced, planned))
+    monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
+    planning.plan_costed(costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter)
+    assert searched[1:] == [(sliced, plan.schedule)]
+
+
 def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(
     lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
