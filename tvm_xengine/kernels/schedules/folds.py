@@ -30,6 +30,9 @@ _SHORT_LOOP = 16
 _SUMS_AT_ONCE = 10
 """Sums of a tile that stay in the 16 vector registers of AVX2 together with their operands."""
 
+_LONG_SUM = 64
+"""Terms that are added up in turn: the sum is at most so many roundings (4e-6) off; chosen."""
+
 Values = Mapping[ir.Var, ir.Expr]
 
 
@@ -223,15 +226,38 @@ class _LaneSums:
 
     def write(self) -> tirx.Stmt:
         outer, sums = self._writer.block.summed[:-1], range(len(self._sums))
+        allocated = [tirx.AllocBuffer(self._parts), tirx.AllocBuffer(self._whole)]
+        if self._lanes == len(sums) == 1 and _positions_of(outer) > 1 and self._is_long():
+            return sequence([*allocated, *self._by_rows(outer)])
         return sequence(
             [
-                tirx.AllocBuffer(self._parts),
-                tirx.AllocBuffer(self._whole),
+                *allocated,
                 *(self._cleared(number) for number in sums),
                 over(outer, self._at, self._innermost, self._writer.dtype),
                 *(stmt for number in sums for stmt in self._joined(number)),
             ]
         )
+
+    def _is_long(self) -> bool:
+        last = self._writer.block.summed[-1]
+        return last.extent > 1 and _positions_of(self._writer.block.summed) > _LONG_SUM
+
+    def _by_rows(self, outer: Sequence[Axis]) -> list[tirx.Stmt]:
+        """Each run of the innermost axis is folded by itself: one long sum in turn rounds more."""
+        fold = self._fold
+        joined = fold.fold(self._whole[0], self._parts[0])
+
+        def row(here: Values) -> tirx.Stmt:
+            add = tirx.BufferStore(self._whole, joined, [0])
+            return sequence([self._cleared(0), self._innermost(here), add])
+
+        return [
+            tirx.BufferStore(self._whole, substitute(fold.start, self._at), [0]),
+            over(outer, self._at, row, self._writer.dtype),
+            tirx.BufferStore(
+                fold.buffer, self._whole[0], [substitute(i, self._at) for i in fold.index]
+            ),
+        ]
 
     def _cleared(self, number: int) -> tirx.Stmt:
         start = substitute(self._fold.start, {**self._at, **self._sums[number]})
