@@ -28,9 +28,9 @@ def deep(width: int = 24, depth: int = 6) -> xe.Training:
     return xe.training_step(module, torch.rand(512, width), loss="cross_entropy")
 
 
-def planned(lowered: xe.Lowered, budget: float | None = None) -> xe.StepPlan:
+def planned(lowered: xe.Lowered, budget: float | None = None, solver: str = "auto") -> xe.StepPlan:
     problem = xe.make_problem(lowered, costs="roofline").with_budget(budget)
-    return xe.plan(problem, time_limit_s=2.0)
+    return xe.plan(problem, solver=solver, time_limit_s=2.0)
 
 
 def self_test(report: ExportReport, folder: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_schedule_and_the_budget_of_the_plan_are_those_of_the_package(
 ) -> None:
     need_tools("host")
     lowered = lower(deep())
-    plan = planned(lowered, 0.8)  # of less, slices of the batch are cheaper on some machines
+    plan = planned(lowered, 0.8, "local-search")  # auto may find slices of the batch cheaper
     assert plan.plan.schedule.recomputed_ops
     report = xe.export_c(lowered, plan, tmp_path / "out")
     assert report.schedule == plan.plan.schedule

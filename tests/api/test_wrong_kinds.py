@@ -27,7 +27,7 @@ WRONG: dict[str, object] = {
     **dict.fromkeys(("budget", "pin", "groups", "regions", "updates", "metrics"), 3j),
     **dict.fromkeys(("target", "folder", "costs", "solver", "backend", "objective", "name"), 4),
     **dict.fromkeys(
-        ("text", "source", "func_name", "dtype", "home", "src", "dst", "engine"), b"text"
+        ("text", "source", "func_name", "dtype", "home", "host", "src", "dst", "engine"), b"text"
     ),
     **dict.fromkeys(("step", "training", "lowered", "plan", "problem", "mod"), "a step"),
     **dict.fromkeys(("betas", "devices", "links", "kernels", "class_weights"), "0.9"),
