@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.library.matrices import row_major
 from tvm_xengine.kernels.library.window import Window, window
 from tvm_xengine.kernels.nvidia.function_call import FunctionCall, Number, Tensor, Word, scratch
 from tvm_xengine.kernels.nvidia.library import CUDNN, Handle, NvidiaLibraries, ints, pointer
@@ -172,10 +173,9 @@ class _Described:
 
     def _tensor(self, shape: Sequence[int]) -> Handle:
         made = self._libraries.object(CUDNN, "TensorDescriptor")
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         self._libraries.call(
             *(CUDNN, "cudnnSetTensorNdDescriptor", pointer(made.address)),
-            *(_FLOAT, len(shape), ints(shape), ints(strides)),
+            *(_FLOAT, len(shape), ints(shape), ints(row_major(shape))),
         )
         return made
 
