@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import fx
@@ -46,17 +47,15 @@ def decomposed(program: ExportedProgram, convertible: Collection[str]) -> Export
         _without_gradients_marked(graph),
         _detached_in_place(graph),
     ):
-        rules = {
-            **torch._decomp.decomposition_table,
-            **torch.export.default_decompositions(),
-            **decompositions(),
-        }
+        written = {**torch._decomp.decomposition_table, **decompositions()}
+        rules = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
         table = {
             op: rule
-            for op, rule in rules.items()
+            for op, rule in {**rules, **decompositions()}.items()
             if isinstance(op, torch._ops.OpOverload) and op.__name__ not in convertible
         }
-        plain = program.run_decompositions(table)
+        with _composites_left_alone(table, lambda op: op in written or op.__name__ in convertible):
+            plain = program.run_decompositions(table)
     if unknown := _unknown_ops(plain, convertible):
         if any("_local_scalar_dense" in op_name(node) for node in unknown):
             raise UnsupportedModelError(
@@ -104,6 +103,31 @@ def _operators_listed_once() -> Iterator[None]:
         yield
     finally:
         utils._materialize_cpp_cia_ops = asks
+
+
+@contextmanager
+def _composites_left_alone(
+    table: dict[Any, Callable[..., Any]], is_overridden: Callable[[torch._ops.OpOverload], bool]
+) -> Iterator[None]:
+    """Let PyTorch override only those composite operators whose rule is another than their own.
+
+    It overrides all of them, some three hundred with twenty kernels each, for each of two traces,
+    which takes longer than tracing a small network. `table` loses the ones that are left alone.
+    """
+    place = torch.export.exported_program
+    lists = getattr(place, "_collect_all_valid_cia_ops", None)  # not in every version
+    if lists is None:
+        yield
+        return
+    composite = lists()
+    overridden = {op for op in composite if is_overridden(op)}
+    for op in composite - overridden:
+        table.pop(op, None)
+    place._collect_all_valid_cia_ops = lambda: overridden
+    try:
+        yield
+    finally:
+        place._collect_all_valid_cia_ops = lists
 
 
 @contextmanager
