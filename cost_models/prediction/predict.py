@@ -6,7 +6,8 @@ import json
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ import numpy as np
 
 import tvm_xengine.cost_models.models
 from tvm_xengine.cost_models.calibration.calibration import read_calibration
-from tvm_xengine.cost_models.features.added import feature_set
+from tvm_xengine.cost_models.features.added import added_features, feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
-from tvm_xengine.cost_models.features.table import FeatureTable, table_of
+from tvm_xengine.cost_models.features.table import FeatureTable, KernelFeatures, table_of
 from tvm_xengine.cost_models.measure.garbage import collection_paused
+from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.measurements import default_cache_path
 from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.cost_models.models.baselines import RooflinePredictor
@@ -165,8 +167,36 @@ def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> d
 
 
 def _features(kernels: Sequence[DeviceKernel]) -> FeatureTable:
+    # What other packages add may depend on more than a kernel's code.
+    features = kernel_features if added_features() else _known_features
     with collection_paused():
-        return table_of([kernel_features(kernel) for kernel in kernels], feature_set())
+        return table_of([features(kernel) for kernel in kernels], feature_set())
+
+
+@dataclass(frozen=True, eq=False)
+class _ByCode:
+    """A kernel that equals every other with the same code for the same target."""
+
+    kernel: DeviceKernel
+
+    def __hash__(self) -> int:
+        return hash(self.kernel.symbol)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByCode) and self.kernel.symbol == other.kernel.symbol
+
+
+def _known_features(kernel: DeviceKernel) -> KernelFeatures:
+    return _features_of_code(_ByCode(kernel), this_machine())
+
+
+@lru_cache(maxsize=1024)
+def _features_of_code(code: _ByCode, machine: Machine) -> KernelFeatures:
+    """Half of the kernels that a plan asks for are those of its other forms; each takes 3 ms.
+
+    As many are kept as of lowered kernels, which this keeps alive.
+    """
+    return kernel_features(code.kernel, machine)
 
 
 def _library_cost(kernel: DeviceKernel) -> OpCost:
