@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import tvm
-from loky import ProcessPoolExecutor, get_reusable_executor
+from loky import ProcessPoolExecutor
 from tvm.target import Target
 
 from tvm_xengine.cost_models.measure.machine import Machine
@@ -34,7 +34,7 @@ from tvm_xengine.kernels.store.kernel_store import (
     write_in_time,
 )
 from tvm_xengine.kernels.threads import thread_settings
-from tvm_xengine.processes.may_grow import MAY_GROW
+from tvm_xengine.processes.pools import kept_worker, worker_processes
 
 _KERNELS_PER_LIBRARY = 16
 """Linking costs as much as compiling some kernels; a library that fails is compiled again one by
@@ -42,9 +42,6 @@ one."""
 
 _START_S = 300.0
 """Seconds that a new process may take to load the compiler, on a machine that is busy."""
-
-_IDLE_S = 60
-"""A process that is idle for so long ends, also when the one that started it was killed."""
 
 
 class Timer(Protocol):
@@ -163,7 +160,7 @@ def _written_apart(
     The process that does it, which may be stuck or die, is kept for the next call.
     """
     path = folder / f"{kernels[0].symbol}.so"
-    executor = get_reusable_executor(1, timeout=_IDLE_S)
+    executor = kept_worker()
     try:
         executor.submit(write_in_time, kernels, path, limit_s).result()
     except BrokenExecutor:
@@ -197,8 +194,7 @@ class IsolatedTimer(_OnThisMachine):
                 f"kernel {kernel.name} does not compile: it takes too long, or too much memory"
             )
         if self._executor is None:
-            settings = {**thread_settings(), **MAY_GROW}
-            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S, env=settings)
+            self._executor = worker_processes(1, thread_settings())
             # Loading the compiler may take longer than a kernel may hang.
             self._executor.submit(_load_compiler).result(timeout=_START_S)
         path = self._paths[kernel.symbol]

@@ -82,6 +82,7 @@ def for_cmake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_mlp(), folder).directory
 
 
+@pytest.mark.slow
 def test_a_project_of_cmake_adds_the_package_and_its_self_test_passes(
     for_cmake: Path, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_options_offer_the_types_of_labels() -> None:
     assert LABEL_TYPES == TYPES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "loss"),
     [

@@ -23,6 +23,7 @@ def check(network: str, optimizer: str, targets: Sequence[str], folder: Path, st
             assert row[target] <= max(4 * row["pytorch"], LEAST[what]), (target, what, row)
 
 
+@pytest.mark.slow
 def test_a_perceptron_on_this_machine(tmp_path: Path) -> None:
     check("perceptron", "momentum", ["host"], tmp_path, 5)
 

@@ -61,6 +61,7 @@ def equals_pytorch(report: ExportReport, module: nn.Module, folder: Path) -> Non
         np.testing.assert_allclose(gradient, parameter.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_package_in_slices_trains_as_pytorch_in_less_memory(tmp_path: Path) -> None:
     need_tools("host")
     report = xe.export_for_target(

@@ -42,6 +42,7 @@ def self_test(report: ExportReport, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_schedule_and_the_budget_of_the_plan_are_those_of_the_package(
     lower: Lower, tmp_path: Path
 ) -> None:

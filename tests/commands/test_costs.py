@@ -35,6 +35,7 @@ def test_a_model_is_trained_inspected_and_judged(dataset, tmp_path, capsys):
     assert rows["boosted trees"]["kernels"] == 240
 
 
+@pytest.mark.slow
 def test_transfer_reports_each_number_of_measurements(dataset, tmp_path):
     report = tmp_path / "report.json"
     arguments = ["costs", "transfer", "--dataset", str(dataset), "--measurements", "10", "30"]

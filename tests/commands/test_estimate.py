@@ -65,6 +65,7 @@ def largest_batch(folder: Path, size: str) -> int:
     return int(found["largest_batch"])
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_found(folder: Path) -> None:
     known = json.loads(estimate(folder, "--json", "-").stdout)
     assert 16 <= largest_batch(folder, str(known["smallest_bytes"])) < 32

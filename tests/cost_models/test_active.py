@@ -127,6 +127,7 @@ def test_of_what_may_be_measured_half_is_kept_for_later_plans():
     assert batches[0] <= -(-most // 2)
 
 
+@pytest.mark.slow
 def test_what_was_unknown_at_first_is_measured_first_whatever_others_say():
     """What others are off by makes intervals narrow, and says nothing of these."""
     laboratory = Laboratory(0, factor=3.0)

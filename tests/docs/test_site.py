@@ -30,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target / "html"
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     import tvm_xengine as xe
 
@@ -37,6 +38,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert [name for name in xe.__all__ if f'id="tvm_xengine.{name}"' not in text] == []
 
 
+@pytest.mark.slow
 def test_every_class_of_error_is_in_the_catalogue_with_its_messages(site: Path) -> None:
     from tvm_xengine import errors
 

@@ -53,6 +53,7 @@ def dataset(tmp_path: Path) -> Path:
     return collected(tmp_path / "dataset", 12)
 
 
+@pytest.mark.slow
 def test_a_feature_reaches_a_trained_model_and_its_file(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

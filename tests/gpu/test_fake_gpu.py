@@ -25,6 +25,7 @@ def run_on_the_fake(folder: Path, cache: Path, *chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_kernels_and_a_step_with_pages_in_memory_of_the_host(tmp_path: Path) -> None:
     nowhere = tmp_path / "file" / "cache"
     nowhere.parent.touch()

@@ -56,6 +56,7 @@ def split_rows(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
     return sch.mod["main"]
 
 
+@pytest.mark.slow
 def test_a_docstring_changes_no_key(tmp_path: Path) -> None:
     """Of a copy of the package, in whose every file a sentence was added."""
     source = Path(str(tvm_xengine.__file__)).parent

@@ -209,8 +209,8 @@ def test_a_dying_worker_is_reported_and_what_was_compiled_is_kept(tmp_path):
 def test_workers_end_with_a_process_that_is_killed() -> None:
     code = (
         "import os, time\n"
-        "from tvm_xengine.kernels.store.kernel_store import compiling_processes\n"
-        "print(compiling_processes(2).submit(os.getpid).result(), flush=True)\n"
+        "from tvm_xengine.processes.pools import worker_processes\n"
+        "print(worker_processes(2, ends_with_caller=True).submit(os.getpid).result(), flush=True)\n"
         "time.sleep(60)"
     )
     parent = psutil.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -106,7 +106,7 @@ def test_in_turn_the_sum_of_times_is_least() -> None:
     ops = (problem.graph.ops[0], replace(problem.graph.ops[1]), Op("c", "k", ("a",), ("c",)))
     problem = replace(problem, graph=OpGraph((x, a, b, c), ops, ("b", "c")))
     problem = replace(problem, costs={op: {d: OpCost(10.0) for d in ("d0", "d1")} for op in "abc"})
-    unproven = PlanOptions(objective=Objective.MAKESPAN, limits=Limits(10.0))
+    unproven = PlanOptions(objective=Objective.MAKESPAN, limits=Limits(2.0))
     plan = plan_schedule(problem, unproven)
     assert plan.step_us() == plan.simulation.makespan_us == pytest.approx(21.001)
     found = plan_in_turn(plan, QUICK)

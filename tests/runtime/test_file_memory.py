@@ -173,6 +173,7 @@ print(after_steps - before, resident_kib() - before)
 """
 
 
+@pytest.mark.slow
 def test_its_bytes_are_no_part_of_the_memory_of_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _RESIDENT, str(tmp_path)]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 
 # What takes long to import is imported once interrupts are taken.
 from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
+from tvm_xengine.processes.torch_later import load_torch_later
 
 _REFUSED = 2  # as shells and argparse report wrong usage
 _UNEXPECTED = 70
@@ -25,6 +26,7 @@ def run_process() -> int:
     code = _UNEXPECTED
     try:
         with interruptible(interrupts):
+            load_torch_later()
             code = run(sys.argv[1:], reports, interrupts)
             if interrupts.received is not None:
                 _end_interrupted(interrupts)

@@ -72,6 +72,7 @@ def planned(model: ForwardModel, budget_bytes: int, objective: Objective) -> Pla
     return plan_training(training, machine, Optimize.SIZE, options, Wishes())
 
 
+@pytest.mark.slow
 def test_the_plan_of_least_energy_is_another_one() -> None:
     model = attention(2, 4, 8)
     ample = planned(model, 2**20, Objective.COST)

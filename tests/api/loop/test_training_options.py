@@ -74,6 +74,7 @@ def test_rates_of_a_pytorch_scheduler_are_followed(compile_step: Compile, schedu
         assert float(step(inputs, labels)) == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_tied_weights_stay_tied_with_one_optimizer_state(compile_step: Compile) -> None:
     torch.manual_seed(0)
     module = Attention()

@@ -122,6 +122,7 @@ def twins(network: str) -> tuple[nn.Module, nn.Module]:
     return module, reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", share(NETWORKS, FAST))
 def test_there_and_back_is_as_if_pytorch_had_taken_every_step(
     compile_step: Compile, network: str

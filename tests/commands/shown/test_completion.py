@@ -133,6 +133,7 @@ def test_files_complete_in_fish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert "my model.onnx" in found.stdout, line
 
 
+@pytest.mark.slow
 def test_installing_twice_adds_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = installed("bash", tmp_path, monkeypatch)
     once = start.read_text()

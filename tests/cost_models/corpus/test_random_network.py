@@ -107,6 +107,7 @@ def test_self_gated_functions_keep_the_shape_and_vary():
     assert len(kinds) >= 5
 
 
+@pytest.mark.slow
 def test_every_kind_of_small_layer_is_drawn():
     calls = [call for seed in range(90) for call in _calls(random_network(seed, 2))]
     assert any(op == "nn.batch_norm" and len(tensors[0]) == 2 for op, tensors in calls)

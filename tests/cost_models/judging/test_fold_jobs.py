@@ -80,6 +80,7 @@ def test_another_model_or_other_labels_are_computed(changed, tmp_path):
     assert model.count() == 10
 
 
+@pytest.mark.slow
 def test_two_processes_answer_as_one():
     jobs = jobs_of(LogLinear(), NearestNeighbours())
     alone = answers(jobs, DATA, FoldStore())

@@ -41,6 +41,7 @@ def test_no_optimum_lies_below_the_line_of_the_bound(plan: Plan) -> None:
             assert optimum >= price.at(budget_bytes) * (1 - _ROUNDING_RATIO)
 
 
+@pytest.mark.slow
 def test_a_front_falls_and_lies_above_its_bounds(plan: Plan) -> None:
     (device,) = plan.problem.platform.index
     (price,) = bound_prices(plan, 20.0).values()

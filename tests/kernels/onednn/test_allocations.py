@@ -21,6 +21,7 @@ BYTES_PER_OP = 1024
 """Enough for frames of the virtual machine and argument lists of the library, not for tensors."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     cc.get_cc() is None or platform.libc_ver()[0] != "glibc", reason="counts calls of glibc"
 )

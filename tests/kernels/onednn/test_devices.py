@@ -122,6 +122,7 @@ def test_a_deep_network_trains_the_same_from_either_source() -> None:
     assert relative_difference(*states) < 1e-4
 
 
+@pytest.mark.slow
 @needs_onednn
 def test_scratch_memory_lies_in_the_arena(lenet: TrainingStep) -> None:
     """Nothing stale is read from it, and nothing is written beside it."""
@@ -146,6 +147,7 @@ def test_an_op_has_another_source_on_another_device(lenet: TrainingStep) -> None
     assert len(symbols) > len(sources)
 
 
+@pytest.mark.slow
 @needs_onednn
 def test_kernels_of_libraries_are_predicted_measured_and_kept(
     lenet: TrainingStep, tmp_path: Path

@@ -45,6 +45,7 @@ TEAMS_AND_PAUSES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=False, reason="depends on what else the machine does")
 @needs_onednn
 @pytest.mark.skipif(

@@ -119,6 +119,7 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
     return plan_keep_all(problem, "cpu").arenas.arena_bytes["cpu"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "size"),
     [

@@ -150,6 +150,7 @@ def test_the_planned_arena_of_a_short_result_is_smaller(monkeypatch):
     assert ours < 0.95 * fused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ds_cnn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet8", "gpt_nano"))]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given, settings
 
 from tests.solvers.formulations.test_time_points import chain_of_ops
@@ -47,6 +48,7 @@ def test_schedules_of_the_greedy_solver(problem: Problem) -> None:
     check(problem, schedule)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(max_devices=3, max_ops=6))
 def test_schedules_of_the_search_whose_order_differs(problem: Problem) -> None:

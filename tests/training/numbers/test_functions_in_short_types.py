@@ -76,6 +76,7 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), LEAST_GRADIENT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "most"), [pytest.param("float16", 0.01, marks=pytest.mark.slow), ("bfloat16", 0.06)]
 )

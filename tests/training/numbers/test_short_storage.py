@@ -29,6 +29,7 @@ def losses(training: TrainingStep, steps: int) -> np.ndarray:
     return np.array([float(executable.step(batch)["loss"]) for _ in range(steps)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "parameters"),
     [

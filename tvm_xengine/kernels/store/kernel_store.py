@@ -14,7 +14,6 @@ from pathlib import Path
 
 import tvm
 import tvm_ffi
-from loky import ProcessPoolExecutor
 from tvm.support import cc
 
 from tvm_xengine.errors import CompilationError
@@ -32,14 +31,13 @@ from tvm_xengine.kernels.store.compile_limit import (
 )
 from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.kernels.threads import usable_cores
-from tvm_xengine.processes.end_with_parent import end_with_parent
-from tvm_xengine.processes.may_grow import MAY_GROW
+from tvm_xengine.processes.pools import worker_processes
 
 _logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, int, str], None]
 
-WORKER_START_S = 3.0
+WORKER_START_S = 2.0
 """Starting a worker takes so much processor time; what compiles faster is compiled here."""
 
 _UNUSED_DAYS = 30
@@ -47,9 +45,6 @@ _UNUSED_DAYS = 30
 
 _ROOM_BYTES = 1 << 25
 """The object files and libraries of all kernels that compile at once take a few megabytes."""
-
-_IDLE_S = 60
-"""Workers without work for so long end; also, where the system is not Linux, after their parent."""
 
 
 class KernelStore:
@@ -157,7 +152,8 @@ class KernelStore:
             yield from self._compiled_by_workers(smallest_first[::-1])
 
     def _compiled_by_workers(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
-        executor = compiling_processes(min(self._max_workers, len(kernels)))
+        count = min(self._max_workers, len(kernels))
+        executor = worker_processes(count, ends_with_caller=True)
         # Workers that are killed cannot remove what they have begun, so it lies in a folder of ours.
         with (
             tempfile.TemporaryDirectory() as notes,
@@ -231,17 +227,6 @@ class KernelStore:
     def path(self, symbol: str) -> Path:
         """Where the library of a kernel lies once :meth:`load` has compiled it."""
         return self._directory / f"{symbol}.so"
-
-
-def compiling_processes(count: int) -> ProcessPoolExecutor:
-    """Processes that end with this one in whatever way it ends, and need no main guard in its program."""
-    return ProcessPoolExecutor(
-        count,
-        timeout=_IDLE_S,
-        initializer=end_with_parent,
-        initargs=(os.getpid(),),
-        env=dict(MAY_GROW),
-    )
 
 
 def _can_be_made(folder: Path) -> bool:
