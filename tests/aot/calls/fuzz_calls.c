@@ -85,8 +85,8 @@ static void *pointer(void *good, size_t align, int result) {
     case 0: is_bad |= !result; return NULL;
     case 1: if (align > 1) { is_bad = 1; return (uint8_t *)good + 1 + any((uint32_t)align - 1); } return good;
     case 2: is_bad = 1; return region + any(bytes / 16) * 16; /* inside */
-    case 3: is_bad = 1; return region - (result ? 1 + any(3) : 4); /* over its beginning */
-    case 4: is_bad = 1; return region + bytes - (result ? 1 : 4 + (bytes & 3u)); /* over its end */
+    case 3: is_bad = 1; return region - (result ? 1 + any(3) : (uint32_t)align); /* over its beginning */
+    case 4: is_bad = 1; return region + (bytes - 1) / (result ? 1 : (uint32_t)align) * (result ? 1 : (uint32_t)align); /* over its end */
     case 5: if (result) { is_bad = 1; return contexts + sizeof(F(_ctx)) - 1 - (any(2) ? 0 : any(sizeof(F(_ctx)) + 3)); } return good;
     default: return good;
   }

@@ -12,6 +12,7 @@ import torch
 from tvm import relax
 
 import tvm_xengine as xe
+from tests.aot.calls.test_warnings import warnings_of
 from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, STRICT, Session
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
@@ -76,6 +77,11 @@ def test_the_self_test_of_all_entry_points_passes(
     build_program(report.directory, report.package, build, tmp_path / "selftest")
     done = run_program(tmp_path / "selftest", report.package.target)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compilers_have_nothing_to_say(compiler: str, report: ExportReport) -> None:
+    assert warnings_of(report, compiler) == ""
 
 
 def test_accumulated_samples_train_as_a_batch(

@@ -41,8 +41,8 @@ LABEL_BOUNDS = (
 MUTANTS = (
     Mutant("i < 2u; ++i) if ((labels", "i < 1u; ++i) if ((labels"),
     Mutant("i < 32u; ++i) if (!(x", "i < 31u; ++i) if (!(x"),
-    Mutant("!(x[i] - x[i] == 0.0f)", "x[i] != x[i]"),
-    Mutant("!(lr - lr == 0.0f)", "lr != lr"),
+    Mutant("!(fabsf(x[i]) <= FLT_MAX)", "x[i] != x[i]"),
+    Mutant("!(fabsf(lr) <= FLT_MAX)", "lr != lr"),
     Mutant("sram_bytes < TINY_MLP_SRAM_BYTES", "sram_bytes + 1 < TINY_MLP_SRAM_BYTES"),
     Mutant("(uintptr_t)sram % TINY_MLP_ALIGN", "(uintptr_t)sram % (TINY_MLP_ALIGN / 2)"),
     Mutant("ctx->region[0], TINY_MLP_SRAM_BYTES)", "ctx->region[0], TINY_MLP_SRAM_BYTES - 1)"),

@@ -7,6 +7,7 @@ import numpy as np
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions
 from tvm_xengine.aot.emit_c.dma import dma_functions
 from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
+from tvm_xengine.aot.emit_c.guards import not_finite
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
 from tvm_xengine.aot.emit_c.types_in_c import float_literal
@@ -23,6 +24,8 @@ def driver_source(package: Package) -> str:
    arena holds values of several types, one after the other. */
 #include "{name}.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "{name}_kernels.h"
@@ -107,7 +110,7 @@ def _setter(package: Package, hyper: str) -> str:
     return f"""\
 int32_t {package.name}_set_{hyper}({package.name}_ctx *ctx, float {hyper}) {{
 {CHECK_CTX}
-  if (!({hyper} - {hyper} == 0.0f)) return {macro}_EINVAL; /* NaN and infinity are refused */
+  if ({not_finite(hyper)}) return {macro}_EINVAL; /* NaN and infinity are refused */
   ctx->{hyper} = {hyper};
   return {macro}_OK;
 }}"""

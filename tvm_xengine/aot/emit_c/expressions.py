@@ -95,7 +95,7 @@ class ExpressionWriter:
         if kind in _ARITHMETIC:
             return self._arithmetic(_ARITHMETIC[kind], expr)
         if kind in _COMPARISON:
-            return f"({self.write(expr.a)} {_COMPARISON[kind]} {self.write(expr.b)})"
+            return self._comparison(kind, expr)
         if kind in _BIT_NODES:
             return self._bits(_BIT_NODES[kind], expr, expr.a, expr.b)
         writer = _WRITERS.get(kind)
@@ -131,6 +131,17 @@ class ExpressionWriter:
         text = f"({self.write(expr.a)} {operator} {self.write(expr.b)})"
         return self._rounded(text, dtype_of(expr))
 
+    def _comparison(self, kind: str, expr: ir.Expr) -> str:
+        a, b = self.write(expr.a), self.write(expr.b)
+        if kind in ("EQ", "NE") and is_float(dtype_of(expr.a)):
+            return self._equal(a, b, dtype_of(expr.a), "!" * (kind == "NE"))
+        return f"({a} {_COMPARISON[kind]} {b})"
+
+    def _equal(self, a: str, b: str, dtype: str, negated: str = "") -> str:
+        """Whether two floats are equal, or not, without the warning of compilers."""
+        function = self.helper("xe_equal" if dtype == "float64" else "xe_equalf")
+        return f"({negated}{function}({a}, {b}))"
+
     def _bits(self, name: str, expr: ir.Expr, a: ir.Expr, b: ir.Expr) -> str:
         dtype = dtype_of(expr)
         left, right = self.write(a), self.write(b)
@@ -161,7 +172,14 @@ class ExpressionWriter:
 
     def _cast(self, expr: tirx.Cast) -> str:
         dtype, value = dtype_of(expr), self.write(expr.value)
+        source = dtype_of(expr.value)
+        if is_float(source) and not is_float(dtype) and isinstance(expr.value, ir.Call):
+            value = self._named(
+                "real", value_type(source), value
+            )  # compilers warn of casts of calls
         if dtype == "bool":
+            if is_float(source):
+                return self._equal(value, float_literal(0.0, source), source, "!")
             return f"({value} != 0)"
         return self._rounded(f"({value_type(dtype)})({value})", dtype)
 
@@ -227,6 +245,12 @@ class ExpressionWriter:
         name = self.names.give(expr.var)
         self.lines.append(f"const {value_type(dtype_of(expr.value))} {name} = {value};")
         return self.write(expr.body)
+
+    def _named(self, wish: str, kind: str, value: str) -> str:
+        """A new variable that holds `value`."""
+        name = self.names.fresh(wish)
+        self.lines.append(f"const {kind} {name} = {value};")
+        return name
 
     def _call(self, expr: ir.Call) -> str:
         name = expr.op.name if isinstance(expr.op, ir.Op) else str(expr.op)
@@ -303,9 +327,9 @@ def _isinf(writer: ExpressionWriter, _expr: ir.Call, args: list[ir.Expr]) -> str
 
 def _abs(writer: ExpressionWriter, expr: ir.Call, args: list[ir.Expr]) -> str:
     value, lines = writer._apart(args[0])
-    name = writer.names.fresh("signed")
     kind = value_type(dtype_of(expr))
-    writer.lines += [*lines, f"const {kind} {name} = {value};"]
+    writer.lines += lines
+    name = writer._named("signed", kind, value)
     return f"({name} < 0 ? ({kind})-{name} : {name})"
 
 

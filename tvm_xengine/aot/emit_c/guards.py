@@ -11,6 +11,11 @@ from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import Package
 
 
+def not_finite(value: str) -> str:
+    """The C condition that a float is NaN or infinite."""
+    return f"!(fabsf({value}) <= FLT_MAX)"
+
+
 def range_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ERANGE`` where an integer argument has a value that it may not have."""
     name, allowed = f"{given.name}[i]", given.allowed
@@ -29,7 +34,7 @@ def range_guard(package: Package, given: Argument) -> list[str]:
 def input_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ENAN`` where a floating-point argument is not finite."""
     name = f"{given.name}[i]"
-    check = f"if (!({name} - {name} == 0.0f)) return {package.macro}_ENAN;"
+    check = f"if ({not_finite(name)}) return {package.macro}_ENAN;"
     return _loop(package, "NAN", given, check)
 
 
@@ -39,7 +44,7 @@ def loss_guard(package: Package, loss: str, before: Sequence[str]) -> list[str]:
     refused = f"return {package.macro}_ENAN;"
     return [
         f"#if {package.macro}_NAN_GUARD",
-        f"  if (!(*{loss} - *{loss} == 0.0f)) {f'{{{left} {refused} }}' if left else refused}",
+        f"  if ({not_finite(f'*{loss}')}) {f'{{{left} {refused} }}' if left else refused}",
         "#endif",
     ]
 
@@ -49,7 +54,7 @@ def guard_macros(package: Package, promises: Iterable[str]) -> str:
     macro = package.macro
     costs = "\n".join(
         f"   {entry.value}: {sum(one.count for one in _floats(package, entry))} elements"
-        " and the loss, a subtraction and a comparison each"
+        " and the loss, one comparison of the absolute value each"
         for entry in package.functions
         if entry.learns
     )

@@ -49,7 +49,24 @@ EXTERN = frozenset(
 )
 """What a kernel may call by its C name."""
 
+
+def _equal(name: str, kind: str) -> str:
+    """A comparison of floats that compilers do not warn of: nothing is near a value here."""
+    return f"""\
+/* Exact on purpose: is this the element that was chosen, is it an infinity or zero? */
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wfloat-equal"
+#endif
+static inline _Bool {name}({kind} a, {kind} b) {{ return a == b; }}
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif"""
+
+
 HELPERS: dict[str, str] = {
+    "xe_equalf": _equal("xe_equalf", "float"),
+    "xe_equal": _equal("xe_equal", "double"),
     "xe_maxf": "static inline float xe_maxf(float a, float b) { return a > b ? a : b; }",
     "xe_minf": "static inline float xe_minf(float a, float b) { return a < b ? a : b; }",
     "xe_max": "static inline double xe_max(double a, double b) { return a > b ? a : b; }",

@@ -314,7 +314,7 @@ static int32_t look_into(const {name}_slot *slot, uint64_t *sequence) {{
 }}
 
 int32_t {name}_slots_save(const {name}_ctx *ctx, const {name}_slot *slots, uint32_t count) {{
-  uint64_t newest = 0, oldest = UINT64_MAX, sequence;
+  uint64_t newest = 0, oldest = UINT64_MAX, sequence = 0;
   const {name}_slot *into = NULL;
   int found_free = 0;
 {CHECK_CTX}
@@ -342,7 +342,7 @@ int32_t {name}_slots_save(const {name}_ctx *ctx, const {name}_slot *slots, uint3
 int32_t {name}_slots_load({name}_ctx *ctx, const {name}_slot *slots, uint32_t count, uint32_t absent,
                           {name}_loaded *report) {{
   {name}_loaded own;
-  uint64_t below = UINT64_MAX, sequence;
+  uint64_t below = UINT64_MAX, sequence = 0;
   int32_t status = check_load(ctx, absent, &report, &own);
   if (status) return status;
   if (!slots || !count) return {MACRO}_EINVAL;

@@ -40,7 +40,12 @@ _MADE: dict[str, tuple[str, str, str]] = {
     ),
     "if_gt": (_COMPARED, "vpselq_f32(yes, no, vcmpgtq_f32(a, b))", "a.of[i] > b.of[i]"),
     "if_ge": (_COMPARED, "vpselq_f32(yes, no, vcmpgeq_f32(a, b))", "a.of[i] >= b.of[i]"),
-    "if_eq": (_COMPARED, "vpselq_f32(yes, no, vcmpeqq_f32(a, b))", "a.of[i] == b.of[i]"),
+    # Compilers warn of `==` between floats.
+    "if_eq": (
+        _COMPARED,
+        "vpselq_f32(yes, no, vcmpeqq_f32(a, b))",
+        "a.of[i] <= b.of[i] && a.of[i] >= b.of[i]",
+    ),
 }
 """Parameters, result with Helium, and element ``i`` of the result without."""
 
