@@ -24,6 +24,7 @@ XEngineError
 ├── MeasurementError         a kernel or link could not be measured
 ├── InvalidInputError        a step is given other inputs than it was made for
 ├── NotFiniteError           a training step made, or a state holds, values that are not finite
+├── IrregularFileError       a path names a device, a pipe or a folder, or a file larger than memory
 ├── StorageError             a file that is a device's memory cannot be read or written
 ├── RankLostError            another process of the run has ended, or does not answer
 │   └── RendezvousError        ... or the processes have not found each other
@@ -227,6 +228,16 @@ class NotFiniteError(XEngineError):
     def __init__(self, message: str, tensor: str) -> None:
         super().__init__(message)
         self.tensor = tensor
+
+
+class IrregularFileError(XEngineError, OSError):
+    """A path names something that cannot be read to its end: a device, a pipe, a folder, too large a file.
+
+    Write what it gives to a file, and name that.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class StorageError(XEngineError):

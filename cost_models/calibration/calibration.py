@@ -12,7 +12,7 @@ from typing import Any
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
-from tvm_xengine.files.read_text import parse_json
+from tvm_xengine.files.read_text import parse_json, read_text
 
 SCHEMA = 1
 """Version of the file's form; raised when a reader of before would misread it."""
@@ -69,7 +69,7 @@ def read_calibration(path: Path) -> Calibration:
         When it cannot be read.
     """
     try:
-        document: Any = parse_json(path.read_text(encoding="utf-8"))
+        document: Any = parse_json(read_text(path))
         if document["schema"] != SCHEMA:
             raise ValueError(f"expected schema {SCHEMA}, found {document['schema']}")
         return Calibration(

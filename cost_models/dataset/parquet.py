@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.cost_models.dataset.dataset import (
     DatasetFolder,
     KernelRecord,
@@ -102,6 +103,7 @@ def import_parquet(path: Path, folder: DatasetFolder) -> int:
 def _read(path: Path) -> pyarrow.Table:
     arrow = _pyarrow()
     try:
+        require_regular_file(path)
         table = _parquet().read_table(path)
     except (OSError, arrow.ArrowException) as error:
         raise InvalidDatasetError(f"{path}: expected a Parquet file: {error}") from error

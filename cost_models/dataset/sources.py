@@ -19,6 +19,7 @@ from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.this_machine import machine_of
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall, OptionValue
 from tvm_xengine.kernels.library.stages import Stage
@@ -69,7 +70,7 @@ class KernelSources:
         if not path.exists():
             return None
         try:
-            return _kernel(json.loads(gzip.decompress(path.read_bytes())))
+            return _kernel(json.loads(gzip.decompress(read_bytes(path))))
         except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise InvalidDatasetError(
                 f"{path}: expected a kernel written by tvm-xengine costs collect: {error}; delete"

@@ -18,6 +18,7 @@ import xgboost
 from numpy.typing import NDArray
 
 import tvm_xengine.cost_models.models
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.cost_models.calibration.calibration import Calibration
 from tvm_xengine.cost_models.dataset.dataset import TIR
 from tvm_xengine.cost_models.features.added import missing_features, version_of
@@ -216,6 +217,7 @@ def prior_predictor() -> BoostedTreesPredictor:
 
 def _read(path: Path) -> tuple[dict[str, Any], tuple[xgboost.Booster, ...]]:
     """The document and the members of a file whose content is what was written."""
+    require_regular_file(path)
     with zipfile.ZipFile(path) as file:
         if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
             raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")

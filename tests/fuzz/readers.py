@@ -88,8 +88,7 @@ def _read_schedule(path: Path) -> object:
 
 
 def _write_dataset(path: Path) -> None:
-    _dataset(path.parent / "made")
-    path.write_bytes((path.parent / "made" / "kernels.jsonl").read_bytes())
+    _dataset(path.parent)
 
 
 def _dataset(folder: Path) -> object:
@@ -116,13 +115,7 @@ def _dataset(folder: Path) -> object:
 def _read_dataset(path: Path) -> object:
     from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 
-    folder = path.parent / "read"
-    folder.mkdir(exist_ok=True)
-    (folder / "kernels.jsonl").write_bytes(path.read_bytes())
-    measured = path.parent / "made" / "measurements.jsonl"
-    if measured.exists():
-        (folder / "measurements.jsonl").write_bytes(measured.read_bytes())
-    return DatasetFolder(folder).load()
+    return DatasetFolder(path.parent).load()
 
 
 def _write_measurements(path: Path) -> None:
@@ -369,7 +362,7 @@ KINDS: Mapping[str, Kind] = {
     "problem": Kind("problem.json", _write_problem, _read_problem),
     "problem with constraints": Kind("constrained.json", _write_constrained, _read_problem),
     "schedule": Kind("schedule.json", _write_schedule, _read_schedule),
-    "dataset": Kind("kernels.jsonl", _write_dataset, _read_dataset),
+    "dataset": Kind("made/kernels.jsonl", _write_dataset, _read_dataset),
     "measurements": Kind("measurements.jsonl", _write_measurements, _read_measurements),
     "parquet": Kind("dataset.parquet", _write_parquet, _read_parquet),
     "cost model": Kind("cpu.costmodel", _write_cost_model, _read_cost_model),

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tvm_xengine.checks.names import meant
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.errors import UnsupportedModelError
 
 MOST_SHOWN = 40
@@ -16,11 +17,13 @@ _OF_PYTORCH = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 
 def require_file(path: Path) -> None:
-    """Refuse a path without a file."""
-    if path.is_dir():
-        raise UnsupportedModelError(f"{path} is a directory; give a file in it")
-    if not path.is_file():
-        raise UnsupportedModelError(f"there is no file {path}")
+    """Refuse a path without a file that can be read."""
+    try:
+        require_regular_file(path)
+    except FileNotFoundError as error:
+        raise UnsupportedModelError(f"there is no file {path}") from error
+    except OSError as error:
+        raise UnsupportedModelError(f"cannot read {path}: {error.strerror}") from error
 
 
 def no_model(text: str, networks: Collection[str]) -> str:

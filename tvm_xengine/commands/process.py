@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 # What takes long to import is imported once interrupts are taken.
 from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
@@ -37,6 +39,8 @@ def run_process() -> int:
         _interrupted()
         _end_interrupted(interrupts)
     end_by_signals()
+    if interrupts.received is not None:  # while temporary files were removed
+        _end_interrupted(interrupts)
     return code
 
 
@@ -57,10 +61,16 @@ def run(
         from tvm_xengine.commands.dispatch import run_command
 
         run_command([argument for argument in arguments if argument != "--debug"])
+        print(end="", flush=True)  # noqa: T201
     except KeyboardInterrupt:
         return _interrupted()
     except BrokenPipeError:
+        _takes_nothing(sys.stdout)
         return _BROKEN_PIPE
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Rich has dropped the rest
+            return _BROKEN_PIPE
+        raise
     except Exception as error:
         if interrupts is not None and interrupts.received is not None:
             return _interrupted()  # an interrupt that passed through native code
@@ -71,7 +81,7 @@ def run(
 
 
 def _interrupted() -> int:
-    print("tvm-xengine: interrupted; what was measured is kept", file=sys.stderr)  # noqa: T201
+    _say("interrupted; what was measured is kept")
     return _INTERRUPTED
 
 
@@ -81,10 +91,37 @@ def _failed(error: Exception, reports: Path) -> int:
     from tvm_xengine.errors import RankLostError
 
     known = explained(error)
+    if isinstance(error, OSError) and error.filename is None and _takes_nothing(sys.stdout):
+        known = f"standard output: {known}"
     refused = LOST if isinstance(error, RankLostError) else _REFUSED
     sentence, code = (known, refused) if known else (reported(error, reports), _UNEXPECTED)
-    print(f"tvm-xengine: error: {sentence}", file=sys.stderr)  # noqa: T201
+    _say(f"error: {sentence}")
     return code
+
+
+def _say(sentence: str) -> None:
+    try:
+        print(f"tvm-xengine: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:
+        _takes_nothing(sys.stderr)
+
+
+def _takes_nothing(stream: TextIO | None) -> bool:
+    """Whether a stream (None: a closed one) cannot be written to, whose rest is then dropped.
+
+    The interpreter would try once more in its end, report that in words of its own, and exit with 120.
+    """
+    if stream is None:
+        return False
+    try:
+        stream.write("\n")
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+        return True
+    return False
 
 
 def _end_interrupted(interrupts: Interrupts) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from tvm_xengine.checks.regular_file import memory_bytes
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, XEngineError
 from tvm_xengine.relax_ir.types import Array
@@ -91,7 +91,7 @@ def _joined(name: str, batches: Iterable[object]) -> dict[str, Array]:
 
 def _most_bytes() -> int:
     """Half of this machine's memory: batches are held once more while they are joined."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return memory_bytes() // 2
 
 
 def _unexpected(name: str, found: str) -> InvalidDataError:

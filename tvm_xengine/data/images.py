@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, MissingPackageError
 
@@ -81,6 +82,7 @@ def _image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     if channels not in (1, 3):
         raise InvalidDataError(f"{path}: images have 1 or 3 channels, the model takes {channels}")
     try:
+        require_regular_file(path)
         with Image.open(path) as image:
             resized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
     except Exception as error:  # Pillow's decoders raise SyntaxError, struct.error and others

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tvm_xengine.files.named_errors import naming
-from tvm_xengine.files.read_text import parse_json
+from tvm_xengine.files.read_text import parse_json, read_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class AppendOnlyFile:
         """
         if not self.path.exists():
             return
-        text = self.path.read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(self.path).decode("utf-8", errors="replace")
         self._ends_in_newline = not text or text.endswith("\n")
         skipped = old = 0
         for number, line in enumerate(text.splitlines(), start=1):

@@ -13,6 +13,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.regular_file import require_regular_file
+
 DAMAGED_ZIP: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -50,6 +52,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
         If it is no archive, or a member is no plain array.
     """
     if isinstance(file, Path):
+        require_regular_file(file)
         with file.open("rb") as begun:
             if begun.read(len(_NUMPY))[: len(_NUMPY)] != _NUMPY and not zipfile.is_zipfile(file):
                 raise ValueError("it is no zip file")  # which NumPy takes for a pickle

@@ -1,4 +1,4 @@
-"""Reading text and JSON written by people or other programs."""
+"""Reading files that a user names: bytes, text and JSON written by people or other programs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tvm_xengine.checks.regular_file import require_regular_file
+
 T = TypeVar("T")
 
 MOST_BYTES = 1 << 30
 """A larger text is no file of ours: problems of the largest networks take tens of megabytes."""
+
+
+def read_bytes(path: Path, most_bytes: int | None = None) -> bytes:
+    """The content of a regular file; see `require_regular_file`."""
+    require_regular_file(path, most_bytes)
+    return path.read_bytes()
 
 
 def read_text(path: Path) -> str:
@@ -19,14 +27,12 @@ def read_text(path: Path) -> str:
     Raises
     ------
     OSError
-        If the file cannot be read.
+        If the file cannot be read, or is larger than `MOST_BYTES`.
     ValueError
-        If it is no text in UTF-8, or larger than `MOST_BYTES`.
+        If it is no text in UTF-8.
     """
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"expected a text of at most {MOST_BYTES} bytes")
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"expected text in UTF-8, found byte {error.start} to be none") from error
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tvm_xengine.errors import ExportError
 from tvm_xengine.files.named_errors import naming
+from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.files.temporary import unfinished
 
 MANIFEST = ".tvm-xengine-files.json"
@@ -115,9 +116,9 @@ def _foreign(directory: Path) -> list[str]:
 def _manifest(path: Path) -> Mapping[str, str] | None:
     """The digests that a manifest lists; None where it is missing or is none of ours."""
     try:
-        if path.is_symlink() or path.stat().st_size > _MOST_BYTES:
+        if path.is_symlink():
             return None
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_bytes(path, _MOST_BYTES))
         digests = document["sha256"] if document["schema"] == _SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tvm_xengine.checks.documents import is_of_schema, typed
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
@@ -126,6 +127,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        require_regular_file(path)
         with safe_open(path, framework="numpy") as file:
             header = parse_json((file.metadata() or {}).get(_METADATA, "null"))
             tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -14,6 +14,7 @@ from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.archives import read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.saved_names import OF_MODEL
@@ -92,7 +93,7 @@ def _read(path: Path) -> dict[str, Array]:
         "" if decode else f"; expected a checkpoint of a run, or one of {', '.join(_READERS)}"
     )
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
     try:

@@ -1,7 +1,9 @@
 """Whatever goes wrong is one sentence and an exit code, never a traceback."""
 
 import errno
+import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from tvm_xengine.commands import dispatch
 from tvm_xengine.commands.entry import main
 from tvm_xengine.errors import InvalidPlatformError
+
+FULL = Path("/dev/full")
 
 
 def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +59,29 @@ def test_a_failure_is_one_sentence(
     assert said in errors
     assert "Traceback" not in errors
     assert errors.count("\n") <= 1
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("command", ["--version", "--help"])
+def test_standard_output_on_a_full_disk_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FULL.open("w") as full:  # closing it would raise if anything were left
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main([command]) == 2
+    said = "tvm-xengine: error: standard output: No space left on device\n"
+    assert capsys.readouterr().err == said
+
+
+def test_who_reads_the_output_may_leave(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["--version"]) == 141
+    assert capsys.readouterr().err == ""
 
 
 def test_a_fault_of_the_program_is_kept_in_a_file(
@@ -117,8 +144,8 @@ def test_numbers_that_cannot_be_meant_are_refused(
         (("--verison",), "unknown option --verison; did you mean --version?"),
         (("plan", "LeNet"), "did you mean lenet?"),
         (("plan", "model.pth"), "such files hold weights"),
-        (("plan", "{folder}/model.onnx"), "is a directory"),
-        (("plan", "{folder}/model.pt2"), "is a directory"),
+        (("plan", "{folder}/model.onnx"), "found a directory"),
+        (("plan", "{folder}/model.pt2"), "found a directory"),
     ],
 )
 def test_a_slip_is_told_with_what_was_expected(

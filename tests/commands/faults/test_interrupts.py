@@ -181,6 +181,27 @@ def test_who_loses_the_interrupt_leaves_nothing_either(tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+LATE = """
+import signal, sys
+from tvm_xengine.commands import process
+
+class Late(process.Interrupts):
+    def finish(self):
+        super().finish()
+        self.take(signal.SIGTERM)
+
+process.Interrupts = Late
+sys.argv[1:] = ["--version"]
+sys.exit(process.run_process())
+"""
+"""A signal that comes when the command has done its work, and its temporary folder is removed."""
+
+
+def test_a_signal_after_the_work_is_in_the_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+
+
 def test_no_exception_passes_a_rewrite_of_native_code() -> None:
     """One that leaves a callback of it may corrupt the heap: it comes once the rewrite is done."""
     x = te.placeholder((4,), name="x")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.training.saved_names import OF_OPTIMIZER
 
 Array = NDArray[np.generic]
@@ -141,7 +142,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         If it cannot be read, or is no checkpoint, damaged, or of another version.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
     try:

@@ -20,7 +20,7 @@ from tvm_xengine.aot.package.checkpoint_file import (
 from tvm_xengine.aot.package.contents import SCHEMA
 from tvm_xengine.checks.documents import typed_value
 from tvm_xengine.errors import InvalidStateError
-from tvm_xengine.files.read_text import parse_json
+from tvm_xengine.files.read_text import parse_json, read_text
 from tvm_xengine.training.saved_names import OF_MODEL, OF_SETTING
 
 Array = NDArray[np.generic]
@@ -76,7 +76,7 @@ def read_package_state(directory: Path) -> PackageState:
             f" {len(plans)}"
         )
     try:
-        document: Any = parse_json(plans[0].read_text(encoding="utf-8"))
+        document: Any = parse_json(read_text(plans[0]))
         if document["schema"] != SCHEMA:
             raise InvalidStateError(
                 f"{plans[0]}: expected schema {SCHEMA}, found {document['schema']}; export again"
