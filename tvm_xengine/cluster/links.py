@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -23,6 +25,9 @@ from tvm_xengine.runtime.executable import link as vm_code
 from tvm_xengine.runtime.mapped_memory import MappedMemory
 from tvm_xengine.runtime.vm_function import emit_events
 from tvm_xengine.scheduling.platform import Device, Link, Platform
+
+if TYPE_CHECKING:
+    import torch
 
 _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 12))  # 64 B ... 4 MiB
 _ROUNDS = 9
@@ -42,7 +47,9 @@ def with_links_of_ranks(
 
     A link inside a process is measured by that process, one between two processes by both: a copy by the
     link's engine of what the other process has just written, or else a message, whose time is that until
-    its answer of one byte is there, less half of such an answer's own round trip.
+    its answer of one byte is there, less half of such an answer's own round trip. Where the platform has a
+    link in the other direction, too, a size counts with the time that it takes while that is as busy, if
+    it is longer: a plan that uses both at once gets what it promises.
 
     Parameters
     ----------
@@ -146,20 +153,28 @@ def _add(found: dict[tuple[str, str], tuple[float, float]], links: tuple[Link, .
             found[link.src, link.dst] = (link.latency_us, link.bandwidth_gb_s)
 
 
+def _goes_both_ways(link: Link, platform: Platform) -> bool:
+    return any((other.src, other.dst) == (link.dst, link.src) for other in platform.links)
+
+
 def _messages_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link, ...]:
     """Collective: the link with its times, in the process that sends; nothing in the others."""
     src, dst = (platform.device(name).rank for name in (link.src, link.dst))
     if ranks.rank not in (src, dst):
         return ()
-    samples = {size: [_round_trip_us(ranks, src, dst, size)] for size in (1, *_SIZES_BYTES)}
-    for _ in range(_ROUNDS - 1):
-        for size, times in samples.items():
-            times.append(_round_trip_us(ranks, src, dst, size))
+    trips: dict[int, list[float]] = {}
+    crossings: dict[int, list[float]] = {}
+    for _ in range(_ROUNDS):
+        for size in (1, *_SIZES_BYTES):
+            trips.setdefault(size, []).append(_round_trip_us(ranks, src, dst, size))
+            if _goes_both_ways(link, platform):
+                crossings.setdefault(size, []).append(_crossing_us(ranks, src, dst, size))
     if ranks.rank == dst:
         return ()
-    answer_us = min(samples.pop(1)) / 2
+    answer_us = min(trips[1]) / 2
+    slowest = {s: max(min(trips[s]), min(crossings.get(s, trips[s]))) for s in _SIZES_BYTES}
     # Half of a round trip of the least size is the least that a message takes.
-    fastest = [(size, max(min(times) - answer_us, answer_us)) for size, times in samples.items()]
+    fastest = [(size, max(time_us - answer_us, answer_us)) for size, time_us in slowest.items()]
     latency_us, bandwidth_gb_s = fit_line(fastest)
     return (replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s),)
 
@@ -172,20 +187,22 @@ def _copies_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link,
     far = {"far": MappedMemory.create(most)} if ranks.rank == src + dst - engine else {}
     memory = share_memories(ranks, far).all["far"]
     here = tvm.runtime.tensor(np.zeros(most, "uint8"))
-    samples: dict[int, list[float]] = {size: [] for size in _SIZES_BYTES}
+    samples: dict[tuple[int, bool], list[float]] = {}
     for number in range(_ROUNDS):
-        for size, times in samples.items():
+        for size, at_once in product(_SIZES_BYTES, {False, _goes_both_ways(link, platform)}):
             if far:
                 memory.write(bytes([number]) * size)  # so that it lies in the other core's cache
             ranks.least(0)
-            if ranks.rank == engine:
-                times.append(
-                    _copy_us(memory.tensor(0, (size,), "uint8"), here, size, engine == dst)
-                )
+            if ranks.rank == engine or (far and at_once):
+                copied_us = _copy_us(memory.tensor(0, (size,), "uint8"), here, size, engine == dst)
+                samples.setdefault((size, at_once), []).append(copied_us)
             ranks.least(0)
     if ranks.rank != engine:
         return ()
-    latency_us, bandwidth_gb_s = fit_line([(size, min(times)) for size, times in samples.items()])
+    slowest: dict[int, float] = {}
+    for (size, _), times in samples.items():
+        slowest[size] = max(slowest.get(size, 0.0), min(times))
+    latency_us, bandwidth_gb_s = fit_line(list(slowest.items()))
     return (replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s),)
 
 
@@ -232,6 +249,32 @@ def _round_trip_us(ranks: Ranks, src: int, dst: int, size_bytes: int) -> float:
         ranks.receive(content, src, _MESSAGE_TAG).finish()
         ranks.send(answer, src, _ANSWER_TAG).finish()
     return (time.perf_counter() - began_s) * 1e6
+
+
+def _crossing_us(ranks: Ranks, src: int, dst: int, size_bytes: int) -> float:
+    """Time of a message and its answer of one byte, while one of the same size comes the other way.
+
+    It is that of the end that began first, which has both messages in it, whatever the other one did.
+    """
+    import torch
+
+    peer = dst if ranks.rank == src else src
+    mine, others, answer, answered = (
+        torch.zeros(size, dtype=torch.uint8) for size in (size_bytes, size_bytes, 1, 1)
+    )
+    began_s = time.perf_counter()
+    _both(ranks, peer, mine, others, _MESSAGE_TAG)
+    _both(ranks, peer, answer, answered, _ANSWER_TAG)
+    took = torch.tensor([time.perf_counter() - began_s])
+    took_there = torch.zeros_like(took)
+    _both(ranks, peer, took, took_there, _MESSAGE_TAG)
+    return float(max(took, took_there)) * 1e6
+
+
+def _both(ranks: Ranks, peer: int, sent: torch.Tensor, received: torch.Tensor, tag: int) -> None:
+    """Exchange two tensors, at once: a message is taken only when the other end receives."""
+    for message in (ranks.receive(received, peer, tag), ranks.send(sent, peer, tag)):
+        message.finish()
 
 
 def _check_ends(platform: Platform) -> None:
