@@ -10,7 +10,8 @@ from tvm import ir, relax, tirx
 from tvm_xengine.kernels.slices.flat import Shape, pack_kernel, sum_from_flat_kernel, unpack_kernel
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
 from tvm_xengine.passes.slices.order_slices import Emitted, in_order_of_slices
-from tvm_xengine.passes.slices.slice_batch import SUM_OF_SHARES, SlicedStep
+from tvm_xengine.passes.slices.slice_batch import SlicedStep
+from tvm_xengine.passes.slices.write_slices import SUM_OF_SHARES
 from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.kernel_calls import kernel_call

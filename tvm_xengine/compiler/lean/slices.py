@@ -11,8 +11,9 @@ from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.passes.slices.batch import batch_extent
 from tvm_xengine.passes.slices.bucket_sums import bucket_sums
-from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
+from tvm_xengine.passes.slices.slice_batch import slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.scheduling.constraints import Constraints
