@@ -50,7 +50,7 @@ def without_dead_steps(problem: Problem, schedule: Schedule) -> Schedule:
     Results are delivered on the devices where they are in `schedule`; frees are the earliest.
     """
     ordered = [step for step in schedule.steps if not isinstance(step, Free)]
-    return _alive(problem, ordered, _survivors(problem, schedule))
+    return _alive(problem, ordered, survivors_of(problem, schedule))
 
 
 def without_idle_steps(
@@ -67,7 +67,7 @@ def without_idle_steps(
     may_go_on
         Asked before each trial but the first ones.
     """
-    survivors = _survivors(problem, schedule)
+    survivors = survivors_of(problem, schedule)
     schedule = without_dead_steps(problem, schedule)
     makespan_us = simulate(problem, schedule).makespan_us
     ordered = [step for step in schedule.steps if not isinstance(step, Free)]
@@ -95,7 +95,7 @@ def without_idle_steps(
     return schedule
 
 
-def _survivors(problem: Problem, schedule: Schedule) -> Mapping[str, str]:
+def survivors_of(problem: Problem, schedule: Schedule) -> Mapping[str, str]:
     """Where each output is when the step ends."""
     outputs = {problem.graph.base[name] for name in problem.graph.outputs}
     final = trace_residency(problem, schedule).final

@@ -8,8 +8,11 @@ from hypothesis import assume, given, settings
 from tests.solvers.formulations.test_time_points import chain_of_ops
 from tests.solvers.samples.networks import chain, pair
 from tests.strategies import cases, problems
-from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
@@ -55,6 +58,23 @@ def test_schedules_of_the_search_whose_order_differs(problem: Problem) -> None:
     schedule = search(problem, evaluations=300)
     assume(schedule is not None)
     assert schedule is not None
+    check(problem, schedule)
+
+
+def test_a_result_stays_where_the_schedule_has_it_at_the_end() -> None:
+    """On b, where it was made last, it would be in the way of the last op."""
+    tensors = Tensor("x", 1, Role.BATCH), Tensor("y", 10), Tensor("z", 1), Tensor("w", 10)
+    names = ("p", "x", "y"), ("q", "y", "z"), ("r", "z", "w")
+    ops = tuple(Op(name, name, (reads,), (makes,)) for name, reads, makes in names)
+    graph = OpGraph(tensors, ops, outputs=("y", "w"))
+    devices = Device("a", "llvm", 11), Device("b", "llvm", 11)
+    platform = Platform(devices, (Link("a", "b", 1.0, 1.0), Link("b", "a", 1.0, 1.0)))
+    costs = {op.name: {"a": OpCost(1.0), "b": OpCost(1.0)} for op in ops}
+    problem = Problem(graph, platform, costs)
+    steps = [Compute("p", "a"), Transfer("y", "a", "b"), Compute("q", "b"), Compute("r", "b")]
+    schedule = with_frees(problem, steps, survivors={"y": "a", "w": "b"})
+    with pytest.raises(InvalidScheduleError, match="budget"):
+        simulate(problem, with_frees(problem, steps))
     check(problem, schedule)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.scheduling.needless_steps import survivors_of
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel
@@ -24,7 +25,8 @@ def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.
     """
     p = model.indexed
     op_index, tensor_index, device = p.op_index, p.tensor_index, p.problem.platform.index
-    steps = with_frees(p.problem, schedule.steps).steps
+    survivors = survivors_of(p.problem, schedule)
+    steps = with_frees(p.problem, schedule.steps, survivors=survivors).steps
     encoding = _Encoding(model, _ever_there(p, steps))
     for step in steps:
         match step:
