@@ -1,0 +1,1 @@
+"""The rows of the time point relaxation, each written by a function named after what it says."""
