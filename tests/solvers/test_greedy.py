@@ -94,7 +94,7 @@ def test_whatever_it_returns_the_validator_accepts(problem):
 
 
 def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing fits, walks go on for long; each step is asked, and all end at the first no."""
+    """Where nothing fits, walks go on for long; they ask as they go, and all end at the first no."""
     problem = training_chain(60, 24)
     clock_s = count(0.0, 0.01)
     monkeypatch.setattr(greedy, "time", SimpleNamespace(thread_time=lambda: next(clock_s)))
@@ -108,7 +108,7 @@ def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -
     most = len(asked)
     asked.clear()
     assert greedy_schedule(problem, may_go_on=may_go_on) is None
-    assert most > 200
+    assert most > 100
     assert asked.count(False) < 10
 
 

@@ -72,7 +72,7 @@ def greedy_schedule(
     on_schedule
         Called with each schedule that is better than those before, and its value.
     may_go_on
-        Asked at every step, on a small graph after a quarter of a second of work; the best so far is
+        Asked every few steps, on a small graph after a quarter of a second of work; the best so far is
         returned once it says no.
     """
     if not problem.state_fits:
