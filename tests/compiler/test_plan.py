@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compiler import plan as planning
+from tvm_xengine.compiler import plan_kernels
 from tvm_xengine.compiler.costing.costed import cost_step
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice
@@ -107,7 +107,7 @@ def test_active_costs_measure_only_what_the_plan_relies_on(
 
         return costs
 
-    monkeypatch.setattr(planning, "measured_costs", fake)
+    monkeypatch.setattr(plan_kernels, "measured_costs", fake)
     stores = Stores.open(options)
     costed = cost_step(lowered, CostChoice.ACTIVE, stores, Reporter())
     ample = costed.with_budgets(Budgets(device_bytes={"cpu": 10**6}))

@@ -32,7 +32,7 @@ from tvm_xengine.aot.plan.state_layout import lay_out_state, with_sums
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, with_short_storage
-from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import ExportError, NoScheduleError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel

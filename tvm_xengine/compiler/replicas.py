@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.slices import costed_in_shares
-from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
+from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import (
@@ -17,7 +18,8 @@ from tvm_xengine.errors import (
     NoScheduleError,
     UnsupportedModelError,
 )
-from tvm_xengine.passes.slices.slice_batch import SUM_OF_SHARES, batch_extent
+from tvm_xengine.passes.slices.batch import batch_extent
+from tvm_xengine.passes.slices.write_slices import SUM_OF_SHARES
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan

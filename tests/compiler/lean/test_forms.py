@@ -15,8 +15,10 @@ import tvm_xengine as xe
 from tests.kernels.onednn.onednn_twins import needs_products
 from tvm_xengine.compiler import plan as planning
 from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.lean import better_form as better_forms
 from tvm_xengine.compiler.lean.forms import Form
-from tvm_xengine.compiler.plan import PlannedStep, plan_keep_all
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.schedule import Schedule, write_schedule
@@ -86,20 +88,20 @@ def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is
     ratio: float, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costed = xe.make_problem(lowered, costs="roofline").costed
-    plan, known = plan_keep_all(costed.problem, costed.problem.platform.home), Schedule(())
+    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
     planned, starts = PlannedStep(costed.lowered, plan, 0), []
 
     def planned_from(*given: object) -> PlannedStep:
         starts.append(given[-1])
         return planned
 
-    monkeypatch.setattr(planning, "best_forms", lambda *_, **__: [Form(replace(costed), plan)])
-    monkeypatch.setattr(planning, "plan_kernels", planned_from)
-    value, options = ratio * plan.simulation.cost_us, PlanOptions(limits=Limits(5.0))
-    better = planning.better_form(
-        costed, known, value, 0.0, options, lowered.stores, lowered.reporter
-    )
-    assert starts == [known if ratio < 1 else plan.schedule]
+    monkeypatch.setattr(better_forms, "best_forms", lambda *_, **__: [Form(replace(costed), plan)])
+    monkeypatch.setattr(better_forms, "plan_kernels", planned_from)
+    simulation = replace(plan.simulation, cost_us=ratio * plan.simulation.cost_us)
+    known = replace(plan, schedule=Schedule(()), simulation=simulation)
+    options = PlanOptions(limits=Limits(5.0))
+    better = better_forms.better_form(costed, known, 0.0, options, lowered.stores, lowered.reporter)
+    assert starts == [known.schedule if ratio < 1 else plan.schedule]
     assert (better is None) == (ratio < 1)
 
 
@@ -116,7 +118,9 @@ def test_the_best_form_gets_the_rest_of_the_time(
         return planned
 
     monkeypatch.setattr(planning, "plan_kernels", planned_for)
-    monkeypatch.setattr(planning, "better_form", lambda *_: planning.PlannedForm(sliced, planned))
+    monkeypatch.setattr(
+        planning, "better_form", lambda *_: better_forms.PlannedForm(sliced, planned)
+    )
     monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
     planning.plan_costed(costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter)
     assert searched[1:] == [(sliced, plan.schedule)]
@@ -128,7 +132,7 @@ def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_bat
     def interrupted(*_given: object, **_options: object) -> list[Form[CostedStep]]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tvm_xengine.compiler.plan.best_forms", interrupted)
+    monkeypatch.setattr(better_forms, "best_forms", interrupted)
     ample = xe.make_problem(lowered, costs="roofline").with_budget_ratio(AMPLE_RATIO)
     found = xe.plan(ample, time_limit_s=60.0, gap_ratio=0.9)
     assert found.planned.lowered.slices == 1

@@ -18,7 +18,7 @@ from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.result import Limits, Objective
 
-_CUTTING_S = 1.0
+_CUTTING_S = 2.0
 """For each slice, of a step that is said to be so large."""
 
 

@@ -26,7 +26,8 @@ from tvm_xengine.aot.plan.region_problem import (
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.compiler.plan import PlannedStep, plan_keep_all
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import BudgetExceededError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.store_short import SHORT_TYPES

@@ -12,14 +12,17 @@ from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.compiler.lean.better_form import better_form
 from tvm_xengine.compiler.lean.forms import least_value
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import PlannedStep, better_form, plan_costed, plan_kernels
+from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.report.front import FrontPoint, check_plot, front_document, plot_front, print_front
 from tvm_xengine.scheduling.problem import Problem, write_problem
@@ -115,13 +118,14 @@ def _in_other_form(
     reporter: Reporter,
 ) -> ParetoPoint:
     tight = costed.with_budgets(Budgets(device_bytes=point.budgets))
-    schedule, value = point.result.schedule, point.result.value
+    schedule = point.result.schedule
     floor = least_value(costed.problem, wanted.objective)
     try:
-        if schedule is None or value is None:
+        if schedule is None:
             planned = plan_costed(tight, wanted, stores, reporter)
         else:
-            other = better_form(tight, schedule, value, floor, wanted, stores, reporter)
+            known = Plan.of_schedule(tight.problem, schedule, point.result.solver)
+            other = better_form(tight, known, floor, wanted, stores, reporter)
             if other is None:
                 return point
             planned = other.planned

@@ -16,23 +16,27 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.clock import Clock, grace_s
+from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
-_CUT_S_PER_KERNEL, _CUT_S_PER_OP = 0.03, 1e-3
-"""Processor time to cut the batch: to make each kernel of the slices, and for each op of the result. LeNet in
-two takes 1.5 s, an LSTM 1.9 s for 600 ops and 3.1 s for 2,400."""
-_LEAST_ANY_S = 0.25
+_CUT_S_PER_KERNEL, _CUT_S_PER_OP = 0.03, 3e-3
+"""Processor time to cut the batch: to make each kernel of the slices, and for each op of the result, with its
+part of a first plan. LeNet in two takes 1.5 s, ResNet-8 3.6 s for 217 ops and 6 s for 700."""
+_LEAST_ANY_S, _LEAST_ANY_S_PER_OP = 0.25, 2.5e-3
 """For a plan of any cost, however late it is: greedy walks of a hundred ops end in less."""
 _SHARE, _LEAST_S, _LEAST_SHARE = 0.8, 3.0, 0.85
 """Share of the time in which planning has to end, once there is no schedule of the whole batch, for making
 leaner forms and comparing them: it is more important to have a plan than a good one. In any case so much
 processor time, or that share of the time for all of planning: two cuts of a small network take less, and
 should not depend on how busy the machine is."""
+_SHARE_WITH_PLAN = 0.5
+"""Share of that time where a form has a plan: the search for a better one gets the rest."""
 LESS_RATIO = 0.9
 """Where only memory counts, slices that save less than a tenth are no reason to look at more of them."""
 _MORE_RATIO = 0.02
@@ -81,21 +85,33 @@ class Form(Generic[StepT]):
 class TimeLeft:
     """What is left of some time of this thread, in which others do not count, for other forms of a step.
 
+    Parameters
+    ----------
+    processor_s, with_plan_s
+        For forms, and for them once one has a plan; as long by default.
+
     Attributes
     ----------
     is_cut_short
         Whether there was no time for a cut.
     """
 
-    def __init__(self, processor_s: float) -> None:
-        self._until_s = time.thread_time() + processor_s
+    def __init__(self, processor_s: float, with_plan_s: float | None = None) -> None:
+        now_s = time.thread_time()
+        self._until_s = now_s + processor_s
+        self._with_plan_until_s = self._until_s if with_plan_s is None else now_s + with_plan_s
         self.is_cut_short = False
 
     @classmethod
     def of(cls, clock: Clock) -> TimeLeft:
         """The time where the whole batch has no schedule."""
         all_s = clock.limit_s + 2 * grace_s(clock.limit_s)
-        return cls(max(min(_LEAST_S, _LEAST_SHARE * all_s), _SHARE * clock.until_late_s))
+        every_s = max(min(_LEAST_S, _LEAST_SHARE * all_s), _SHARE * clock.until_late_s)
+        return cls(every_s, _SHARE_WITH_PLAN * every_s)
+
+    def has_plan(self) -> None:
+        """Some form has a plan, so that there may be less time for others."""
+        self._until_s = min(self._until_s, self._with_plan_until_s)
 
     @property
     def left_s(self) -> float:
@@ -104,7 +120,8 @@ class TimeLeft:
 
     def for_any_plan(self, problem: Problem) -> float:
         """Seconds of it for a plan of any cost."""
-        return min(any_plan_s(problem), max(_LEAST_ANY_S, self.left_s))
+        least_s = max(_LEAST_ANY_S, _LEAST_ANY_S_PER_OP * len(problem.graph.ops))
+        return min(any_plan_s(problem), max(least_s, self.left_s))
 
     def may_cut(self, step: LoweredStep, parts: int) -> bool:
         """Whether a cut of a step in so many slices would end in time."""
@@ -122,18 +139,22 @@ def forms(
 ) -> Iterator[CostedStep]:
     """The step with variants of its kernels, whole and then in more and more slices.
 
-    Slices need less for activations only, so there are none where a budget has no room for the state.
+    Slices need less for activations only, so there are none where a budget has no room for the state. Where
+    none has room for the whole batch, the first slices are so small that all of one can be kept.
 
     Parameters
     ----------
+    costed
+        With the kernels that ops need whose own do not fit.
     may_cut
         Asked before each cut, with the step and the number of slices.
     """
-    yield with_variants(costed, stores, reporter)
+    is_beyond = working_sets(costed.problem).is_infeasible()  # with any kernels
+    yield costed if is_beyond else with_variants(costed, stores, reporter)
     home_bytes = working_sets(costed.problem).home_bytes
     if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
         return
-    for parts in slicings(costed.offered):
+    for parts in _in_order_of_promise(costed, is_beyond=is_beyond):
         if not may_cut(costed.offered, parts):
             return
         reporter.status(f"dividing the batch in {parts} slices")
@@ -142,6 +163,21 @@ def forms(
         if sliced is None:
             return
         yield with_variants(sliced, stores, reporter)
+
+
+def _in_order_of_promise(costed: CostedStep, *, is_beyond: bool) -> Iterable[int]:
+    """Numbers of slices, first those of which a budget has room for all that one keeps, then fewer."""
+    every = list(slicings(costed.offered))
+    if not is_beyond:
+        return every
+    problem, device = costed.problem, costed.problem.platform.home
+    if any(device not in there for there in problem.costs.values()):
+        return every
+    peak_bytes = simulate(*keep_all_on(problem, device)).peak_bytes[device]
+    state_bytes = sum(problem.home_bytes.values())
+    room_bytes = sum(one.budget_bytes for one in problem.platform.devices) - state_bytes
+    fits = [parts for parts in every if peak_bytes - state_bytes <= parts * room_bytes]
+    return [*fits, *(parts for parts in reversed(every) if parts not in fits)]
 
 
 def best_forms(
@@ -181,6 +217,7 @@ def best_forms(
                 without.append((largest_share(problem), Form(step)))
             else:
                 found.append(Form(step, plan))
+                time_left.has_plan()
         if step.lowered.slices == whole_slices:
             continue
         is_tried = bool(found) and found[-1].step is step

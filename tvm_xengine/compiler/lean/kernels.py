@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tvm_xengine.kernels.store.tuned import TunedSchedules
 
 
+_TRIFLE_RATIO = 0.01
+"""Less workspace than this share of the largest op's bytes is no reason for a slower kernel."""
+
+
 def with_needed_variants(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
     """The step with variants for each op that alone exceeds the budget of a device."""
     beyond = {
@@ -38,10 +42,11 @@ def with_variants(
 ) -> CostedStep:
     """The step each run of which may also take a kernel, of a library or generated, with less workspace.
 
-    Only on devices that leave the choice, and of `only` these kernels if they are given. It is
-    `costed` itself where no other kernel needs less.
+    Only on devices that leave the choice, and of `only` these kernels if they are given, by default those
+    whose workspace matters. It is `costed` itself where no other kernel needs less.
     """
     step = costed.lowered
+    only = _with_much_workspace(costed) if only is None else only
     variants = {
         key: {
             kernel.source: kernel
@@ -54,6 +59,19 @@ def with_variants(
     if not variants:
         return costed
     return costed.with_kernels(replace(step, variants=variants), stores, _Quiet(reporter))
+
+
+def _with_much_workspace(costed: CostedStep) -> Collection[KernelKey]:
+    """The kernels whose workspace is more than a trifle beside the largest op of their device."""
+    most_bytes: dict[str, int] = {}
+    for need in working_sets(costed.problem).op_bytes.values():
+        for device, size in need.items():
+            most_bytes[device] = max(size, most_bytes.get(device, 0))
+    return {
+        key
+        for key, kernel in costed.lowered.kernels.items()
+        if kernel.workspace_bytes > _TRIFLE_RATIO * most_bytes.get(key[1], 0)
+    }
 
 
 def with_saved_variants(

@@ -9,7 +9,7 @@ from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.kernels import with_variants
 from tvm_xengine.compiler.lean.slices import costed_in_slices, form_running
 from tvm_xengine.compiler.options import CostChoice
-from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule

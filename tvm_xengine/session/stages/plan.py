@@ -11,7 +11,7 @@ from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
 from tvm_xengine.compiler.lean.kernels import variant_label, with_saved_variants
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import (
     InvalidScheduleError,
 )

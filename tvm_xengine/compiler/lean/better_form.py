@@ -1,0 +1,164 @@
+"""Plans of a step in other forms, where those of the whole batch take long or do not fit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.lean.forms import Form, TimeLeft, best_forms, forms
+from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels, planned_as
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.solvers.result import Objective, StopReason
+
+_WASTE_RATIO, _LARGE_WASTE_RATIO = 0.02, 0.2
+"""A plan of the whole batch that takes so much longer than a step with room for everything is compared
+with plans in other forms. Only where more is at stake kernels of slices are measured, which takes minutes,
+and forms are made for longer than the plan took."""
+_LEAST_GAIN_RATIO = 0.02
+"""What another form has to gain; sums over slices are rounded in another order than those of a batch."""
+_LEAST_FORMS_S = 3.0
+"""Processor time for making other forms and comparing them, though the plan took less: two cuts of a small
+network."""
+
+
+@dataclass(frozen=True)
+class PlannedForm:
+    """A form of a step with its plan.
+
+    Attributes
+    ----------
+    costed
+        With every kernel that a run may take in this form, of which the plan has chosen.
+    """
+
+    costed: CostedStep
+    planned: PlannedStep
+
+    def value(self, options: PlanOptions) -> float:
+        """Of its plan."""
+        return options.objective.of(self.planned.plan.simulation)
+
+
+def may_take_other_form(options: PlanOptions) -> bool:
+    """Whether plans in other forms are compared: not where a solver finds its own schedules."""
+    return options.solver == "auto" and options.objective is not Objective.MAKESPAN
+
+
+def good_ratio(costed: CostedStep) -> float:
+    """A plan that takes at most so many times as long as with room for everything is not compared."""
+    return 1 + (_LARGE_WASTE_RATIO if costed.choice is CostChoice.MEASURED else _WASTE_RATIO)
+
+
+def better_form(
+    costed: CostedStep,
+    known: Plan,
+    floor: float,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+    clock: Clock | None = None,
+) -> PlannedForm | None:
+    """A plan in another form that is better than one of the whole batch; None without.
+
+    None is looked for where that plan takes hardly longer than a step with room for everything, or
+    where a solver is asked for that finds its own schedules.
+
+    Parameters
+    ----------
+    known
+        Of the whole batch; plans with more kernels begin from its schedule.
+    floor
+        The value of a step with room for everything.
+    clock
+        When the search for forms has to end, so that the search of a plan has its time, too; by default
+        both have as long as `options` say.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If one came before a better plan was found.
+    """
+    objective, value = options.objective, options.objective.of(known.simulation)
+    below = (1 - _LEAST_GAIN_RATIO) * value
+    if value <= good_ratio(costed) * floor or not may_take_other_form(options):
+        return None
+    limit_s = options.limits.time_limit_s
+    clock = clock or Clock.shared(2 * limit_s)
+    forms_s = clock.until_over_s - limit_s
+    if value <= (1 + _LARGE_WASTE_RATIO) * floor:
+        forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
+    time_left = TimeLeft(forms_s)
+    found = [
+        form
+        for form in best_forms(
+            forms(costed, stores, reporter, time_left.may_cut), objective, time_left, below=below
+        )
+        if form.step is not costed and form.plan is not None
+    ]
+    if costed.choice is CostChoice.ACTIVE:
+        # A plan of any cost is predicted, and no match for one that was measured.
+        found = [form for form in found if form.plan and objective.of(form.plan.simulation) < below]
+        found = found if limit_s >= LEAST_SOLVE_S * len(found) else []
+    if not found:
+        return None
+    options = replace(options, over_at_s=time.perf_counter() + limit_s)
+    found = [
+        replace(form, known=known.schedule)
+        if form.step.lowered.slices == costed.lowered.slices
+        and form.plan
+        and value < objective.of(form.plan.simulation)
+        else form
+        for form in found
+    ]
+    other = best_planned(found, limit_s, options, stores, reporter)
+    if other.value(options) < below:
+        return other
+    if other.planned.plan.result.stopped_by is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt  # which the solve took, to return what it had
+    return None
+
+
+def best_planned(
+    found: Sequence[Form[CostedStep]],
+    limit_s: float,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedForm:
+    """The best plan of some forms, which share the time; without any, their plans of any cost.
+
+    Raises
+    ------
+    NoScheduleError
+        If a form of which no plan is known has none.
+    """
+    each = limit_s / len(found)
+    if each < LEAST_SOLVE_S and found[0].plan is not None:
+        return PlannedForm(found[0].step, planned_as(found[0].step, found[0].plan))
+    planned: list[PlannedForm] = []
+    for form in found:
+        within = options.within(each)
+        try:
+            made = plan_kernels(form.step, within, stores, reporter, form.start)
+        except NoScheduleError:
+            if form.plan is None:
+                raise
+            made = planned_as(form.step, form.plan)
+        planned.append(PlannedForm(form.step, made))
+        if made.plan.result.stopped_by is StopReason.INTERRUPTED:
+            return _chosen(planned[-1], planned)
+    return _chosen(min(planned, key=lambda one: one.value(options)), planned)
+
+
+def _chosen(best: PlannedForm, planned: Sequence[PlannedForm]) -> PlannedForm:
+    """The best of some plans, which took the time of all of them."""
+    solve_s = sum(one.planned.plan.result.solve_s for one in planned)
+    return replace(best, planned=best.planned.taking(solve_s))
