@@ -111,6 +111,25 @@ TABLES = (
         ("network", "ratio", "backend"),
     ),
     Table(
+        "proofs",
+        "How much is proven",
+        "Training steps on made-up devices (`benchmarks/solvers/training_graphs.py`) and random layered graphs,"
+        " solved by the portfolio for 30 s. `devices`: one; two over PCIe or shared memory; one and flash."
+        " `ratio` is the share of what keep-all needs beside the state. `value` and `bound` are divided by the"
+        " sum of every op at its fastest device.",
+        "python -m benchmarks.solvers.proofs",
+        ("graph", "devices", "ratio", "objective"),
+    ),
+    Table(
+        "published",
+        "Published programs beside the portfolio",
+        "The same problems and the same rules for all, 20 s each. `model` is the optimum of the published"
+        " program, or the best known; `value` that of the schedule that can be executed, `bound` what no"
+        " schedule of the model is below. All are divided by the sum of every op at its fastest device.",
+        "python -m benchmarks.solvers.published",
+        ("network", "devices", "ratio", "solver"),
+    ),
+    Table(
         "time_with_variants",
         "Time of a step with and without variants",
         "Training steps on one device with the budgets that `ratio` of what keep-all needs beside the state"

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.solvers.miqp [BACKEND...]``: the quadratic program against the portfolio."""
+"""``python -m benchmarks.solvers.miqp [NETWORK...] [BACKEND...]``: the quadratic program, the portfolio."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ BACKENDS = ("highs", "scip", "gurobi")
 LIMIT_S = 60.0
 
 
-def main(backends: Sequence[str]) -> None:
-    """Record a row for each network, budget and backend."""
-    for network in NETWORKS:
+def main(names: Sequence[str]) -> None:
+    """Record a row for each network, budget and backend; all of them where none is named."""
+    networks = [name for name in NETWORKS if name in names] or NETWORKS
+    backends = [name for name in BACKENDS if name in names] or BACKENDS
+    for network in networks:
         lowered = xe.lower(xe.training_step(network), xe.default_platform())
         for ratio in RATIOS:
             problem = xe.make_problem(lowered, "predicted").with_budget_ratio(ratio).problem
             auto = solve(problem, "auto", limits=Limits(LIMIT_S))
-            for backend in backends or BACKENDS:
+            for backend in backends:
                 found = solve(problem, "miqp", backend, limits=Limits(LIMIT_S))
                 record("miqp", _row(network, ratio, backend, problem, auto, found))
 
