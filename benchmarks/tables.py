@@ -113,10 +113,10 @@ TABLES = (
     Table(
         "proofs",
         "How much is proven",
-        "Training steps on made-up devices (`benchmarks/solvers/training_graphs.py`) and random layered graphs,"
-        " solved by the portfolio for 30 s. `devices`: one; two over PCIe or shared memory; one and flash."
-        " `ratio` is the share of what keep-all needs beside the state. `value` and `bound` are divided by the"
-        " sum of every op at its fastest device.",
+        "Training steps on made-up devices (`benchmarks/solvers/training_graphs.py`) and random layered"
+        " graphs, solved by the portfolio for 30 s. `devices`: one; two over PCIe or shared memory; one and"
+        " flash. `ratio` is the share of what keep-all needs beside the state. `value` and `bound` are"
+        " divided by the sum of every op at its fastest device.",
         "python -m benchmarks.solvers.proofs",
         ("graph", "devices", "ratio", "objective"),
     ),

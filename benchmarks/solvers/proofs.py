@@ -26,7 +26,7 @@ Case = tuple[str, str, float, Problem, Objective]
 
 
 def layered(nodes: int, seed: int = 0) -> OpGraph:
-    """A random layered graph: nodes read some of the layer before, half of them one of five earlier layers, too.
+    """A random layered graph: nodes read some of the layer before, half of them an earlier one, too.
 
     Layers have as many nodes as there are layers. What no node reads is a result.
     """
