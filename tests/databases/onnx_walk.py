@@ -6,6 +6,7 @@ import argparse
 import json
 import multiprocessing
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,9 +14,9 @@ from pathlib import Path
 import onnx
 
 from tests.databases.onnx_nodes import Status, Verdict, all_cases, judge
+from tests.databases.walk import LIMIT_S, WAITING_S
+from tests.processor_time import processor_s
 
-_LIMIT_S = 300.0
-"""A case that takes longer hangs; the slowest takes some 20 s on a busy core."""
 _ROOT = Path(__file__).parents[2]
 _TABLE = _ROOT / "docs" / "operators" / "onnx.md"
 _VERDICTS = _ROOT / "build" / "onnx_nodes.jsonl"
@@ -40,10 +41,13 @@ class _Worker:
 
     def judge(self, name: str) -> tuple[Status, str] | None:
         """How the case ended; None if the process died of it or hangs."""
+        pid = self._process.pid or 0
+        before_s, deadline = processor_s(pid), time.monotonic() + WAITING_S
         self._ours.send(name)
         try:
-            if not self._ours.poll(_LIMIT_S):
-                return None
+            while not self._ours.poll(1.0):
+                if processor_s(pid) - before_s > LIMIT_S or time.monotonic() > deadline:
+                    return None
             status, reason = self._ours.recv()
         except (EOFError, ConnectionResetError):
             return None

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from tests.strategies import platforms
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.platform import MOST_DEVICES, Device, Link, Platform
 from tvm_xengine.scheduling.platform_file import read_platform, write_platform
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 
@@ -177,3 +177,12 @@ def test_sizes_are_printed_with_binary_units() -> None:
 def test_ranks_with_a_gap_are_refused_at_once(rank: int) -> None:
     with pytest.raises(ValueError, match="no device is on rank 1"):
         Platform((Device("a", "llvm"), Device("b", "llvm", rank=rank)))
+
+
+def test_more_devices_than_are_planned_for_are_refused() -> None:
+    def of(count: int) -> Platform:
+        return Platform(tuple(Device(f"d{k}", "llvm", 1 << 20) for k in range(count)))
+
+    assert len(of(MOST_DEVICES).devices) == MOST_DEVICES
+    with pytest.raises(ValueError, match=r"at most 256 devices, got 257; .* \[replicas\]"):
+        of(MOST_DEVICES + 1)

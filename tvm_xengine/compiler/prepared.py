@@ -47,7 +47,7 @@ class PreparedKernels:
 
     def __init__(self, platform: Platform, tuned: TunedSchedules | None = None) -> None:
         self._tuned = tuned
-        self._known: dict[tuple[str, str], DeviceKernel] = {}
+        self._known: dict[tuple[str, str, tuple[str, ...]], DeviceKernel] = {}
         self._targets: dict[str, Target] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         for device in platform.computing:
@@ -66,7 +66,8 @@ class PreparedKernels:
         InvalidPlatformError
             If none of the device's sources has it.
         """
-        key = (kernel_hash(func), device)
+        # Devices that are alike share kernels: a platform may have many of them.
+        key = (kernel_hash(func), str(self._targets[device]), self._sources[device])
         if key not in self._known:
             self._known[key] = prepare_from(
                 self._sources[device], func, self._targets[device], name, self._tuned

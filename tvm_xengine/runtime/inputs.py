@@ -73,6 +73,11 @@ def is_finite(array: NDArray[Any]) -> bool:
     return bool(np.isfinite(total)) or bool(np.isfinite(array.astype(np.float64)).all())
 
 
+def nan_count(array: NDArray[Any]) -> int:
+    """How many elements are a NaN."""
+    return 0 if is_finite(array) else int(np.isnan(array.astype(np.float64)).sum())
+
+
 def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[np.generic]:
     view = interface.given[name]
     try:

@@ -15,6 +15,10 @@ from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 STREAM_TIMES = ("handover_us", "start_us")
 """Times of streams that a platform may have."""
 
+MOST_DEVICES = 256
+"""Solvers keep the cheapest route between any two devices for every tensor: chosen, so that a plan of a small
+network takes half a minute."""
+
 Stream = tuple[str, ...]
 """What runs one call after the other: a device that computes, or the two devices of a link."""
 
@@ -210,6 +214,11 @@ class Platform:
         names = [device.name for device in self.devices]
         if not names:
             raise ValueError("a platform needs at least one device, got none")
+        if len(names) > MOST_DEVICES:
+            raise ValueError(
+                f"expected at most {MOST_DEVICES} devices, got {len(names)}; describe many equal machines"
+                " by one of them and a table [replicas], and plan with --simulate"
+            )
         if len(set(names)) != len(names):
             raise ValueError(f"device names must be unique, got {names}")
         computing = [device.name for device in self.devices if device.can_compute]

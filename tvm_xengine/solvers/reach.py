@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.working_set import required_ops
 
@@ -12,7 +14,10 @@ def cut_off(problem: Problem) -> str | None:
     Budgets play no part: what is cut off has no schedule, however large they are.
     """
     graph, platform = problem.graph, problem.platform
-    leads_to = {name: _reached_from(problem, name) for name in platform.index}
+    beyond: dict[str, list[str]] = {name: [] for name in platform.index}
+    for src, dst in platform.link_between:
+        beyond[src].append(dst)
+    leads_to = {name: _reached_from(beyond, name) for name in platform.index}
     on: dict[str, set[str]] = {name: set(leads_to[device]) for name, device in problem.home.items()}
     required = required_ops(graph)
     for op in graph.ops:
@@ -42,13 +47,11 @@ def cut_off(problem: Problem) -> str | None:
     return None
 
 
-def _reached_from(problem: Problem, device: str) -> set[str]:
-    """The device and all to which links lead from it."""
+def _reached_from(beyond: Mapping[str, Sequence[str]], device: str) -> set[str]:
+    """The device and all to which links lead from it, by those at the ends of each one's links."""
     reached, ahead = {device}, [device]
     while ahead:
-        at = ahead.pop()
-        for src, dst in problem.platform.link_between:
-            if src == at and dst not in reached:
-                reached.add(dst)
-                ahead.append(dst)
+        new = set(beyond[ahead.pop()]) - reached
+        reached |= new
+        ahead += new
     return reached

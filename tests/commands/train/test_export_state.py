@@ -157,3 +157,18 @@ def _loss(model: onnx.ModelProto, x: Array, y: Array) -> float:
 
 def _tensors(model: onnx.ModelProto) -> dict[str, Array]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_a_nan_in_the_state_is_told_by_its_tensor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = {"fc.weight": np.ones((2, 3), np.float32), "steps": np.array(3)}
+    state["fc.weight"][1, 1] = np.nan
+    np.savez(tmp_path / "diverged.npz", **state)
+    done = run_command(
+        "export-state", str(tmp_path / "diverged.npz"), "-o", str(tmp_path / "state.safetensors")
+    )
+    assert done.returncode == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "fc.weight of the state has a NaN in 1 of 6 elements"
+    ]

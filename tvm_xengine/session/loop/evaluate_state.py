@@ -19,7 +19,7 @@ from tvm_xengine.model.metrics import metrics_of_loss
 from tvm_xengine.model.source import Source
 from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.runtime.inputs import is_finite
+from tvm_xengine.runtime.inputs import is_finite, nan_count
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.loop.batches import leading, whole_batches
@@ -146,9 +146,7 @@ def _kept(values: Mapping[str, Array], source: Source) -> Iterator[tuple[str, Ar
 
 def _refuse_nan(values: Mapping[str, Array], source: Source) -> None:
     for name, value in _kept(values, source):
-        if is_finite(value):
-            continue
-        if count := int(np.isnan(value.astype(np.float64)).sum()):
+        if count := nan_count(value):
             raise NotFiniteError(
                 f"{name} of the state has a NaN in {count} of {value.size} elements; take a state from"
                 " before the run that made it diverged",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,15 @@ from tvm_xengine.commands.app import ExportStateOptions
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.inputs import nan_count
 from tvm_xengine.state.state_file import (
     read_checkpoint_tensors,
     read_state,
     write_onnx_state,
     write_state,
 )
+
+_logger = logging.getLogger(__name__)
 
 
 def run_export_state(path: Path, options: ExportStateOptions) -> None:
@@ -38,9 +42,19 @@ def run_export_state(path: Path, options: ExportStateOptions) -> None:
             write_onnx_state(written, options.onnx, output)
         else:
             write_state(written, output)
+    _warn_of_nan(written)
     size_bytes = sum(tensor.nbytes for tensor in written.values())
     terminal.note(f"{len(written)} tensors written to {output}")
     terminal.write({"file": str(output), "tensors": len(written), "state_bytes": size_bytes})
+
+
+def _warn_of_nan(written: Mapping[str, Array]) -> None:
+    """What a run that diverged has left is converted, because one may want to look at it."""
+    for name, value in written.items():
+        if count := nan_count(value):
+            _logger.warning(
+                "%s of the state has a NaN in %d of %d elements", *(name, count, value.size)
+            )
 
 
 def _check_output(options: ExportStateOptions) -> None:
