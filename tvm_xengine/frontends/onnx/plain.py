@@ -20,7 +20,7 @@ from tvm_xengine.frontends.onnx.graphs.rewrites import (
     write_sparse_as_dense,
 )
 from tvm_xengine.frontends.onnx.graphs.separate import hoist_initialisers
-from tvm_xengine.frontends.onnx.refusals import require_made, require_tensors
+from tvm_xengine.frontends.onnx.refusals import require_lengths, require_made, require_tensors
 from tvm_xengine.relax_ir.types import Array
 
 
@@ -72,6 +72,7 @@ def plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> PlainMod
     write_sparse_as_dense(graph)
     write_constants_as_tensors(graph)
     batches = sorted(bind_batch(name, model, batch_size))
+    require_lengths(graph)
     if batches:
         notes.append(
             f"the file is for batches of {' and '.join(map(str, batches))}; numbers that its code"

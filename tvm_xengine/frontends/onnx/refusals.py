@@ -27,6 +27,9 @@ _DRAWN = frozenset(
     | {"RandomUniformLike"}
 )
 
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""Of operators whose names mean what ONNX defines; Microsoft's attention is told apart elsewhere."""
+
 _TYPES = frozenset(
     {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "BOOL"}
     | {f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
@@ -63,6 +66,17 @@ def require_tensors(model: onnx.ModelProto) -> None:
         if kind not in (None, "tensor_type"):
             raise UnsupportedModelError(
                 f"{info.name} is a {kind.removesuffix('_type')}; inputs and outputs must be tensors"
+            )
+
+
+def require_lengths(graph: onnx.GraphProto) -> None:
+    """Refuse inputs of negative lengths, which are what some exporters write for an open batch."""
+    for info in graph.input:
+        dims = tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
+        if min(dims, default=0) < 0:
+            raise UnsupportedModelError(
+                f"the input {info.name!r} has the shape {dims}; no length is negative: give the batch size,"
+                " or export the model with fixed lengths"
             )
 
 
@@ -108,13 +122,18 @@ def require_known_operators(model: onnx.ModelProto, known: Collection[str]) -> N
     """Refuse nodes that have no converter, all at once, each with its layer."""
     reasons: dict[str, list[tuple[str, str]]] = {}
     for node in all_nodes(model.graph):
-        if node.op_type not in known:
+        if node.op_type not in known or _is_of_others(node):
             layer = layer_name(node.name or node.output[0], node.op_type)
             reasons.setdefault(_reason(node), []).append((node.op_type, layer))
     if reasons:
         count = sum(len(nodes) for nodes in reasons.values())
         told = "; ".join(f"{located(nodes)}: {reason}" for reason, nodes in reasons.items())
         raise UnsupportedModelError(f"{count} ops of the graph cannot be imported: {told}")
+
+
+def _is_of_others(node: onnx.NodeProto) -> bool:
+    """Whether a node only has the name of an operator of ONNX: converters go by names."""
+    return node.domain not in _DOMAINS and onnx.defs.has(node.op_type)
 
 
 def _reason(node: onnx.NodeProto) -> str:

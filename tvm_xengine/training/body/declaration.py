@@ -93,13 +93,18 @@ def declare(
     Raises
     ------
     UnsupportedModelError
-        If micro-batches are asked for, and an input is a scalar.
+        If the labels have no elements, or micro-batches are asked for, and an input is a scalar.
     """
     names = UniqueNames()
     for param in source.params:
         names.fresh(param.name)
     inputs = tuple(source.params[:num_inputs])
     labels = recipe.loss.labels_type(source.outputs[0].ty)
+    if labels is not None and 0 in static_shape(labels):
+        raise UnsupportedModelError(
+            f"the labels have the shape {static_shape(labels)}, and the loss has nothing to average; give"
+            " a batch of at least 1"
+        )
     labels_var = (
         None if labels is None else relax.Var(names.fresh(LABELS), _widened(labels, recipe))
     )
