@@ -11,7 +11,7 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.relax_ir.types import Array, static_shape
 
 _SHAPED = ("relax.reshape", "relax.broadcast_to", "relax.full", "relax.zeros", "relax.ones")
 """Operators that are told the shape of their result."""
@@ -20,8 +20,10 @@ _SHAPED = ("relax.reshape", "relax.broadcast_to", "relax.full", "relax.zeros", "
 def with_batch_size(model: ForwardModel, count: int) -> ForwardModel:
     """`model` for batches of `count` samples, which its function is rewritten for.
 
-    The leading dimension of the inputs changes, and with it every shape that follows from it. Whether
-    the samples of a batch are independent is not looked at: compare results where it matters.
+    The leading dimension of the inputs changes, and with it every shape that follows from it. Where the
+    result then has another shape, constants with a row for each sample, all the same, change too: the
+    state that a recurrent layer begins with. Whether the samples of a batch are independent is not
+    looked at: compare results where it matters.
 
     Raises
     ------
@@ -30,25 +32,77 @@ def with_batch_size(model: ForwardModel, count: int) -> ForwardModel:
     """
     if model.batch_size == count:
         return model
+    by_sample = _repeated(model.constants, model.batch_size)
+    try:
+        made = _rewritten(model, count, {})
+    except UnsupportedModelError:
+        if not by_sample:
+            raise
+    else:
+        if not by_sample or _result_shapes(made) == _resized_shapes(model, count):
+            return made
+    return _rewritten(model, count, by_sample)
+
+
+def _repeated(constants: Mapping[str, Array], count: int) -> dict[str, int]:
+    """Constants that have `count` times the same along an axis, with the first such axis."""
+    axes = (
+        (name, axis)
+        for name, value in constants.items()
+        for axis, extent in reversed(list(enumerate(value.shape)))
+        if extent == count > 1 and (value == value.take([0], axis)).all()
+    )
+    return dict(axes)
+
+
+def _result_shapes(model: ForwardModel) -> list[tuple[int, ...]]:
+    returned = model.main.ret_ty
+    fields = returned.fields if isinstance(returned, relax.TupleType) else [returned]
+    return [static_shape(field) for field in fields]
+
+
+def _resized_shapes(model: ForwardModel, count: int) -> list[tuple[int, ...]]:
+    old = (model.batch_size,)
+    shapes = _result_shapes(model)
+    return [(count, *shape[1:]) if shape[:1] == old else shape for shape in shapes]
+
+
+def _rewritten(model: ForwardModel, count: int, by_sample: Mapping[str, int]) -> ForwardModel:
+    """`model` for `count` samples; `by_sample` are the constants with rows of samples, and their axes."""
     old = model.batch_size
     source = read_forward_ops(model.main)
     inputs = source.params[: len(model.input_names)]
     values: dict[relax.Var, relax.Expr] = {}
     for param in source.params:
         is_batched = param in inputs and static_shape(param.ty)[:1] == (old,)
-        values[param] = relax.Var(param.name, _resized(param.ty, count) if is_batched else param.ty)
+        values[param] = relax.Var(param.name, _resized(param.ty, count)) if is_batched else param
+    taken = list(values.values())
     builder = relax.BlockBuilder()
     with builder.function("main"):
         with builder.dataflow():
+            for param in source.params:
+                if param.name in by_sample:
+                    values[param] = _rows(builder, param, by_sample[param.name], count)
             for op in source.ops:
                 values.update(zip(op.results, _emit(builder, op, values, old, count), strict=True))
             returned = [values.get(value, value) for value in source.returned]
             value = returned[0] if len(returned) == 1 else relax.Tuple(returned)
             output = builder.emit_output(value, "output")
-        builder.emit_func_output(output, params=[values[param] for param in source.params])
+        builder.emit_func_output(output, params=taken)
     mod = builder.get()
     mod["main"] = source.written(mod["main"])
     return replace(model, mod=mod)
+
+
+def _rows(builder: relax.BlockBuilder, constant: relax.Var, axis: int, count: int) -> relax.Var:
+    """A constant whose rows along an axis are the same, with `count` of them."""
+    shape = list(static_shape(constant.ty))
+    row = relax.op.strided_slice(constant, [axis], [0], [min(count, shape[axis])])
+    if count > shape[axis]:
+        row = relax.op.strided_slice(constant, [axis], [0], [1])
+        shape[axis] = count
+        row = relax.op.broadcast_to(builder.emit(row), shape)
+    return builder.emit(row, f"{constant.name}_rows")
 
 
 def _emit(

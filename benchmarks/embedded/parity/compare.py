@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import tvm_xengine as xe
 from benchmarks import record, tables
 from benchmarks.embedded.parity.in_torch import OPTIMIZERS, run_in_torch
-from benchmarks.embedded.parity.networks import CASES, Array
+from benchmarks.embedded.parity.networks import CASES, Array, Case
 from benchmarks.embedded.parity.run_c import run_in_c
 from tvm_xengine.aot.check.emulation import missing_tool
 from tvm_xengine.aot.export import ExportReport
@@ -63,13 +63,12 @@ def _difference(found: Array, true: Array) -> float:
 
 
 def compare(
-    network: str, optimizer: str, targets: Sequence[str], folder: Path, steps: int = STEPS
+    case: Case, optimizer: str, targets: Sequence[str], folder: Path, steps: int = STEPS
 ) -> dict[str, dict[str, float]]:
     """For losses and state, the differences of PyTorch's float32 and of C on each target to float64.
 
     One package is compiled for every target, but a processor with Helium has one written in its vectors.
     """
-    case = CASES[network]
     batches = case.batches(steps)
     exact = run_in_torch(case, optimizer, batches, torch.float64)
     runs = {"pytorch": run_in_torch(case, optimizer, batches, torch.float32)}
@@ -113,7 +112,7 @@ def main(networks: Collection[str]) -> None:
         if (network, optimizer) in done:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = compare(network, optimizer, targets, Path(folder))
+            found = compare(CASES[network], optimizer, targets, Path(folder))
         for what, row in found.items():
             named = {"network": network, "optimizer": optimizer, "of": what}
             record.record("parity", {**named, **row})

@@ -15,6 +15,7 @@ import tvm_xengine as xe
 from tests.aot.calls.test_warnings import warnings_of
 from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, STRICT, Session
+from tests.vm import computed
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.emit_c.prototypes import arguments
 from tvm_xengine.aot.entries import Entry, chosen_entries
@@ -27,6 +28,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.training.forward.evaluation import evaluation_module
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.single_samples import build_single_samples
@@ -351,6 +353,31 @@ def test_a_model_is_written_for_another_batch_as_it_would_be_built(name: str) ->
         made = with_batch_size(zoo.build(name, batch_size=old), new)
         built = zoo.build(name, batch_size=new)
         assert results_of(made) == results_of(built)
+
+
+class LastStep(torch.nn.Module):
+    """A recurrent layer, whose first state has a row for each sample, and a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = torch.nn.GRU(3, 4, batch_first=True)
+        self.line = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.line(self.recurrent(x)[0][:, -1])
+
+
+def test_the_first_state_of_a_recurrent_layer_has_a_row_for_each_sample() -> None:
+    model = xe.training_step(LastStep(), torch.zeros(4, 1, 3)).source.training
+    (first,) = model.constants.values()
+    assert first.shape == (4, 4)
+    x = np.ones((4, 1, 3), np.float32)
+    sample = with_batch_size(model, 1)
+    assert sample.constants is model.constants  # those of a package's other functions
+    (whole,) = computed(evaluation_module(model), [x, *model.state.values()])
+    (one,) = computed(evaluation_module(sample), [x[:1], *model.state.values()])
+    assert one.shape == (1, 2)
+    np.testing.assert_allclose(one, whole[:1], rtol=1e-5)
 
 
 def test_an_instance_norm_has_its_weights_once_for_each_sample() -> None:
