@@ -12,7 +12,7 @@ from tests.aot.state.test_checkpoint import EABSENT, EFROZEN, INITIALISE, Checkp
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
-from tvm_xengine.aot.package.checkpoint_file import decoded
+from tvm_xengine.aot.package.checkpoint_file import decoded, hash_of
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import ExportOptions
 
@@ -84,6 +84,35 @@ def trained(
     optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=0.9)
     train_both(session, module, optimizer, 4, seed=1)
     return module, optimizer, session.save(), folder
+
+
+def test_constants_with_a_row_for_each_sample_are_those_of_another_batch() -> None:
+    rows = np.arange(6, dtype=np.float32)[None]
+    of_four, of_one = hash_of({"h": np.repeat(rows, 4, 0)}), hash_of({"h": rows})
+    assert of_four == of_one != hash_of({"h": rows + 1})
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gru = torch.nn.GRU(6, 5)
+        self.line = torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.line(self.gru(x[None])[0][0])
+
+
+@pytest.mark.slow
+def test_a_recurrent_network_moves_to_another_batch(tmp_path: Path) -> None:
+    need_tools("host")
+    first = begun(package_of(Recurrent(), tmp_path / "four", batch=4), tmp_path / "1")
+    module = Recurrent()
+    optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=0.9)
+    train_both(first, module, optimizer, 4, seed=1)
+    second = begun(package_of(Recurrent(), tmp_path / "two", batch=2), tmp_path / "2")
+    assert second.load(first.save()) == 0
+    train_both(second, module, optimizer, 2, seed=2)
 
 
 def test_a_checkpoint_has_the_names_and_values_of_pytorch(trained) -> None:

@@ -84,15 +84,26 @@ def optimizer_tag(names: Iterable[str]) -> int:
 
 
 def hash_of(tensors: Mapping[str, Array]) -> int:
-    """A hash of names, types, shapes and values; 0 of nothing."""
+    """A hash of names, types, shapes and values; 0 of nothing.
+
+    What is the same along a whole axis counts once: the first state of a recurrent layer is a constant
+    with a row for each sample, and packages of other batches have the same model.
+    """
     if not tensors:
         return 0
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        value = np.ascontiguousarray(tensors[name])
-        digest.update(f"{name}|{value.dtype}|{tensors[name].shape}|".encode())
+        value = _once(tensors[name])
+        digest.update(f"{name}|{value.dtype}|{value.shape}|".encode())
         digest.update(value.tobytes())
     return int.from_bytes(digest.digest()[:8], "little")
+
+
+def _once(value: Array) -> Array:
+    for axis in range(value.ndim):
+        first = value.take([0], axis) if value.shape[axis] > 1 else value
+        value = first if np.array_equal(value, np.broadcast_to(first, value.shape)) else value
+    return np.array(value, order="C")  # numpy's ascontiguousarray would give a scalar an axis
 
 
 def numpy_type(name: str) -> np.dtype[np.generic]:
