@@ -194,8 +194,7 @@ TABLES = (
         " of losses and of the state (parameters, running statistics and optimizer state; a tensor relative"
         " to its largest element). `pytorch` is PyTorch's float32; the others are one package of C, compiled"
         " for each target by GCC at -O2 and run here (`host`) or by QEMU. What is near `pytorch` is as exact"
-        " as PyTorch. `cortex-m55` has a package of its own, in Helium's vectors, in rows of commits after"
-        " f4d9f8de.",
+        " as PyTorch. `cortex-m55` has a package of its own, in Helium's vectors.",
         "python -m benchmarks.embedded.parity.compare",
         ("network", "optimizer", "of"),
     ),
