@@ -13,9 +13,10 @@ from tvm_xengine.solvers.solve import solve
 
 LIMIT_S = 20.0
 CASES = (
-    ("mlp", "one", 0.5),
-    ("lenet", "pcie", 0.5),
-    ("lenet", "storage", 0.5),
+    ("mlp", "one", 0.9),
+    ("mlp", "storage", 0.5),
+    ("mlp", "pcie", 0.7),
+    ("lenet", "pcie", 0.7),
     ("vgg19", "one", 0.7),
 )
 """Network, platform of `PLATFORMS` and budget ratio."""

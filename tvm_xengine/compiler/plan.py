@@ -11,6 +11,7 @@ from tvm_xengine.compiler.lean.better_form import (
     better_form,
     good_ratio,
     may_take_other_form,
+    ratio_to_stop_for_forms,
 )
 from tvm_xengine.compiler.lean.forms import TimeLeft, best_forms, forms, least_value
 from tvm_xengine.compiler.lean.kernels import with_needed_variants
@@ -81,7 +82,8 @@ def plan_costed(
     fitting, limits = with_needed_variants(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if may_take_other_form(options):
-        limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=good_ratio(costed))
+        ratio = ratio_to_stop_for_forms(fitting, _POOR_SHARE * limits.time_limit_s)
+        limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=ratio)
     compile_searches_for(fitting.problem, options.solver, options.objective, reporter.status)
     watch = _Watch.of(Clock.shared(limits.time_limit_s), stores)
     options = replace(options, over_at_s=watch.clock.over_at_s)

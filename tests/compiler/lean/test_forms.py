@@ -16,7 +16,7 @@ from tests.kernels.onednn.onednn_twins import needs_products
 from tvm_xengine.compiler import plan as planning
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean import better_form as better_forms
-from tvm_xengine.compiler.lean.forms import Form
+from tvm_xengine.compiler.lean.forms import Form, in_order_of_promise
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import InvalidScheduleError
@@ -103,6 +103,25 @@ def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is
     better = better_forms.better_form(costed, known, 0.0, options, lowered.stores, lowered.reporter)
     assert starts == [known.schedule if ratio < 1 else plan.schedule]
     assert (better is None) == (ratio < 1)
+
+
+def test_where_an_op_has_no_room_the_first_slices_are_those_that_can_be_kept(
+    tight: StepProblem,
+) -> None:
+    costed = tight.costed
+    assert [*in_order_of_promise(costed, is_beyond=True)] == [4, 8, 2]
+    assert [*in_order_of_promise(costed, is_beyond=False)] == [2, 4, 8]
+
+
+def test_a_search_is_cut_short_for_forms_that_come_soon(
+    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costed = xe.make_problem(lowered, costs="roofline").costed
+    monkeypatch.setattr(better_forms, "may_take_variants", lambda _: False)
+    soon, late = (better_forms.ratio_to_stop_for_forms(costed, s) for s in (1e6, 0.0))
+    assert soon == better_forms.good_ratio(costed) < late
+    monkeypatch.setattr(better_forms, "may_take_variants", lambda _: True)
+    assert better_forms.ratio_to_stop_for_forms(costed, 0.0) == soon
 
 
 def test_the_best_form_gets_the_rest_of_the_time(

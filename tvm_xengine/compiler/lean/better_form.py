@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.forms import Form, TimeLeft, best_forms, forms
+from tvm_xengine.compiler.lean.forms import Form, TimeLeft, best_forms, cut_s, forms
+from tvm_xengine.compiler.lean.kernels import may_take_variants
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels, planned_as
 from tvm_xengine.compiler.reporter import Reporter
@@ -22,6 +23,8 @@ _WASTE_RATIO, _LARGE_WASTE_RATIO = 0.02, 0.2
 """A plan of the whole batch that takes so much longer than a step with room for everything is compared
 with plans in other forms. Only where more is at stake kernels of slices are measured, which takes minutes,
 and forms are made for longer than the plan took."""
+_FEWEST_SLICES = 2
+"""What a cut takes at least is that of a cut in two."""
 _LEAST_GAIN_RATIO = 0.02
 """What another form has to gain; sums over slices are rounded in another order than those of a batch."""
 _LEAST_FORMS_S = 3.0
@@ -55,6 +58,16 @@ def may_take_other_form(options: PlanOptions) -> bool:
 def good_ratio(costed: CostedStep) -> float:
     """A plan that takes at most so many times as long as with room for everything is not compared."""
     return 1 + (_LARGE_WASTE_RATIO if costed.choice is CostChoice.MEASURED else _WASTE_RATIO)
+
+
+def ratio_to_stop_for_forms(costed: CostedStep, forms_s: float) -> float:
+    """A plan that takes more times as long as that is not searched any longer, but other forms are made.
+
+    It is larger where they have to gain more: where there are slices only, and a cut takes longer than
+    `forms_s`.
+    """
+    is_soon = may_take_variants(costed) or cut_s(costed.offered, _FEWEST_SLICES) <= forms_s
+    return good_ratio(costed) if is_soon else 1 + _LARGE_WASTE_RATIO
 
 
 def better_form(

@@ -125,10 +125,14 @@ class TimeLeft:
 
     def may_cut(self, step: LoweredStep, parts: int) -> bool:
         """Whether a cut of a step in so many slices would end in time."""
-        ops = parts * len(step.extraction.graph.ops)
-        expected_s = _CUT_S_PER_KERNEL * len(step.kernels) + _CUT_S_PER_OP * ops
-        self.is_cut_short = expected_s > self.left_s
+        self.is_cut_short = cut_s(step, parts) > self.left_s
         return not self.is_cut_short
+
+
+def cut_s(step: LoweredStep, parts: int) -> float:
+    """Processor time that a cut of a step in so many slices is expected to take."""
+    ops = parts * len(step.extraction.graph.ops)
+    return _CUT_S_PER_KERNEL * len(step.kernels) + _CUT_S_PER_OP * ops
 
 
 def forms(
@@ -154,7 +158,7 @@ def forms(
     home_bytes = working_sets(costed.problem).home_bytes
     if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
         return
-    for parts in _in_order_of_promise(costed, is_beyond=is_beyond):
+    for parts in in_order_of_promise(costed, is_beyond=is_beyond):
         if not may_cut(costed.offered, parts):
             return
         reporter.status(f"dividing the batch in {parts} slices")
@@ -165,7 +169,7 @@ def forms(
         yield with_variants(sliced, stores, reporter)
 
 
-def _in_order_of_promise(costed: CostedStep, *, is_beyond: bool) -> Iterable[int]:
+def in_order_of_promise(costed: CostedStep, *, is_beyond: bool) -> Iterable[int]:
     """Numbers of slices, first those of which a budget has room for all that one keeps, then fewer."""
     every = list(slicings(costed.offered))
     if not is_beyond:

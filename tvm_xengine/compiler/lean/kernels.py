@@ -12,6 +12,7 @@ from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.sources import AUTO
 from tvm_xengine.solvers.working_set import working_sets
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ def with_variants(
     if not variants:
         return costed
     return costed.with_kernels(replace(step, variants=variants), stores, _Quiet(reporter))
+
+
+def may_take_variants(costed: CostedStep) -> bool:
+    """Whether runs of some kernel may take another one, whose workspace is less by much."""
+    step = costed.lowered
+    return any(
+        step.kernels[key].library is not None and AUTO in step.platform.device(key[1]).kernels
+        for key in _with_much_workspace(costed)
+    )
 
 
 def _with_much_workspace(costed: CostedStep) -> Collection[KernelKey]:
