@@ -51,7 +51,7 @@ Times are predicted, of a plan of any cost in that budget, as multiples of keep-
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
-Row = dict[str, str | int | float]
+Row = dict[str, str | int | float | None]
 
 
 def measure(name: str) -> Row:
@@ -62,9 +62,9 @@ def measure(name: str) -> Row:
     device = lowered.platform.home
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all_bytes = plan_arenas(problem, schedule).arena_bytes[device]
-    best: tuple[int, int, float] | None = None
+    best: tuple[int, int, float | None] | None = None
     usual = _at(costed.problem, device, smallest_budget(costed.problem, device) or keep_all_bytes)
-    variants: tuple[int, float] | None = None
+    variants: tuple[int, float | None] | None = None
     for form in forms(costed, lowered.stores, lowered.reporter):
         found = smallest_budget(form.problem, device)
         slices = form.lowered.slices
@@ -94,9 +94,9 @@ def measure(name: str) -> Row:
     }
 
 
-def _at(problem: Problem, device: str, size_bytes: int) -> tuple[int, float]:
+def _at(problem: Problem, device: str, size_bytes: int) -> tuple[int, float | None]:
     plan = any_plan(problem.with_budgets({device: size_bytes}))
-    return size_bytes, float("nan") if plan is None else plan.simulation.cost_us
+    return size_bytes, None if plan is None else plan.simulation.cost_us
 
 
 def rows() -> list[Row]:
@@ -121,7 +121,7 @@ def write_page(found: list[Row]) -> None:
         )
         times = " | ".join(
             f"{float(row[f'{key}_us']) / float(row['keep_all_us']):.2f}"
-            if f"{key}_us" in row
+            if row.get(f"{key}_us") is not None
             else "-"
             for key in _SIZES[2:]
         )
