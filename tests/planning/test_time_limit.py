@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Limits, SolveResult, StopReason
 from tvm_xengine.solvers.solve import answer, solve
@@ -56,9 +58,9 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
         turned.now_s += request.limits.time_limit_s
         return answer(asked, replace(request, limits=Limits(0.2)))
 
-    def greedy(asked: Problem, request: Request) -> SolveResult:
+    def greedy(asked: Problem, **how: Any) -> Schedule | None:
         turned.now_s += 0.1  # on a hundred ops
-        return answer(asked, request)
+        return greedy_schedule(asked, **how)
 
     def solved(
         asked: Problem, *names: str | None, limits: Limits, **options: object
@@ -70,7 +72,7 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
     for module in (planner, any_plan):
         monkeypatch.setattr(module, "plan_arenas", too_large)
     monkeypatch.setattr(any_plan, "time", turned)
-    monkeypatch.setattr(any_plan, "answer", greedy)
+    monkeypatch.setattr(any_plan, "greedy_schedule", greedy)
     monkeypatch.setattr(planner, "answer", answered)
     monkeypatch.setattr(planner, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):

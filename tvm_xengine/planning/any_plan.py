@@ -11,14 +11,19 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas, quick_effort
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
-from tvm_xengine.solvers.solve import answer
 
 _LEAST_S, _S_PER_OP = 1.0, 5e-3
 """Processor time for attempts: one on two hundred ops takes up to half a second, where nothing fits."""
+
+_FIRST_SHARE = 0.3
+"""Of that time in which the first attempt, whose layout fits in most budgets, looks for a cheaper
+schedule; others take the first one, so that there are several."""
 
 
 def any_plan_s(problem: Problem) -> float:
@@ -62,19 +67,26 @@ def any_plan(
         arenas = plan_arenas(problem, result.schedule, effort=effort)
         return arenas, arenas.excess_bytes(problem.platform)
 
+    def attempt(within: Problem, until_s: float) -> SolveResult | None:
+        """The first schedule, or the best by then."""
+        found: list[Schedule] = []
+
+        def is_worth_it() -> bool:
+            return not request.is_over and (not found or request.elapsed_s < until_s)
+
+        greedy_schedule(within, on_schedule=lambda one, _: found.append(one), may_go_on=is_worth_it)
+        return conclude(within, request, found[-1], Proof(0.0), solver="greedy") if found else None
+
     def tightened(
         margin: Mapping[str, int], _attempt: int, _last: SolveResult
     ) -> SolveResult | None:
         if request.is_over or not may_go_on():
             return None
         smaller = with_smaller_budgets(problem, margin)
-        if smaller is None:
-            return None
-        result = answer(smaller, request)
-        return result if result.schedule is not None else None
+        return None if smaller is None else attempt(smaller, 0.0)
 
-    first = answer(problem, request)
-    if first.schedule is None:
+    first = attempt(problem.without_constraints, _FIRST_SHARE * processor_s)
+    if first is None:
         return None
     try:
         result, arenas = fit_layout(first, lay_out, tightened)
