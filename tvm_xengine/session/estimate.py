@@ -33,7 +33,7 @@ _ANY_GAP_RATIO = 0.99
 _ASKED_S = 5.0
 """Time for a schedule in a budget that a person asks about, who can wait longer for a yes."""
 
-_MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
+_MORE = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 """Budgets, times the bytes that a schedule needs, in which its address layout may fit."""
 
 _FORMS_ASKED = 2
