@@ -164,10 +164,11 @@ def _messages_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Lin
         return ()
     trips: dict[int, list[float]] = {}
     crossings: dict[int, list[float]] = {}
+    crossed = _SIZES_BYTES if _goes_both_ways(link, platform) else ()
     for _ in range(_ROUNDS):
         for size in (1, *_SIZES_BYTES):
             trips.setdefault(size, []).append(_round_trip_us(ranks, src, dst, size))
-            if _goes_both_ways(link, platform):
+            if size in crossed:
                 crossings.setdefault(size, []).append(_crossing_us(ranks, src, dst, size))
     if ranks.rank == dst:
         return ()
@@ -188,8 +189,9 @@ def _copies_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link,
     memory = share_memories(ranks, far).all["far"]
     here = tvm.runtime.tensor(np.zeros(most, "uint8"))
     samples: dict[tuple[int, bool], list[float]] = {}
+    ways = (False, True) if _goes_both_ways(link, platform) else (False,)
     for number in range(_ROUNDS):
-        for size, at_once in product(_SIZES_BYTES, {False, _goes_both_ways(link, platform)}):
+        for size, at_once in product(_SIZES_BYTES, ways):
             if far:
                 memory.write(bytes([number]) * size)  # so that it lies in the other core's cache
             ranks.least(0)

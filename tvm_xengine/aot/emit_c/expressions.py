@@ -174,9 +174,8 @@ class ExpressionWriter:
         dtype, value = dtype_of(expr), self.write(expr.value)
         source = dtype_of(expr.value)
         if is_float(source) and not is_float(dtype) and isinstance(expr.value, ir.Call):
-            value = self._named(
-                "real", value_type(source), value
-            )  # compilers warn of casts of calls
+            # Compilers warn of casts of calls.
+            value = self._named("real", value_type(source), value)
         if dtype == "bool":
             if is_float(source):
                 return self._equal(value, float_literal(0.0, source), source, "!")

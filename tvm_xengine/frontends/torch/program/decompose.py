@@ -47,14 +47,18 @@ def decomposed(program: ExportedProgram, convertible: Collection[str]) -> Export
         _without_gradients_marked(graph),
         _detached_in_place(graph),
     ):
-        written = {**torch._decomp.decomposition_table, **decompositions()}
-        rules = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+        written, own = torch._decomp.decomposition_table, decompositions()
+        rules = {**written, **torch.export.default_decompositions(), **own}
         table = {
             op: rule
-            for op, rule in {**rules, **decompositions()}.items()
+            for op, rule in rules.items()
             if isinstance(op, torch._ops.OpOverload) and op.__name__ not in convertible
         }
-        with _composites_left_alone(table, lambda op: op in written or op.__name__ in convertible):
+
+        def is_overridden(op: torch._ops.OpOverload) -> bool:
+            return op in written or op in own or op.__name__ in convertible
+
+        with _composites_left_alone(table, is_overridden):
             plain = program.run_decompositions(table)
     if unknown := _unknown_ops(plain, convertible):
         if any("_local_scalar_dense" in op_name(node) for node in unknown):
