@@ -44,6 +44,7 @@ def test_problems_solvers_and_the_validator_never_import_tvm() -> None:
     assert not {"tvm", "tvm_ffi"} & loaded_after_importing(*PLAIN)
 
 
+@pytest.mark.slow
 def test_the_wall_can_be_seen_through() -> None:
     assert "tvm" in loaded_after_importing("tvm_xengine.relax_ir.extract")
 

@@ -64,6 +64,7 @@ def test_an_interrupted_search_keeps_its_schedule_where_that_is_asked_for(
     assert "with --save-schedule FILE an interrupt keeps" in run_command(*order).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -77,6 +78,7 @@ def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     assert short == {row["name"] for row in plan["state"] if row["name"].endswith("weight")}
 
 
+@pytest.mark.slow
 def test_stochastic_rounding_has_its_seed_and_step_in_the_state(tmp_path: Path) -> None:
     need_tools("host")
     out = tmp_path / "out"

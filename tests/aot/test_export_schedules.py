@@ -20,6 +20,7 @@ def runs_of(path: Path) -> list[tuple[str, str]]:
     return [(step[1], step[2]) for step in steps_of(path) if step[0] == "compute"]
 
 
+@pytest.mark.slow
 def test_a_saved_schedule_is_edited_run_and_self_tested(tmp_path: Path) -> None:
     need_tools("host")
     saved, edited, found = (tmp_path / f"{name}.json" for name in ("saved", "edited", "found"))

@@ -92,6 +92,7 @@ def test_constants_of_the_evaluation_are_part_of_the_library(tmp_path: Path) -> 
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_python_loader_in_a_fresh_process(tmp_path: Path) -> None:
     need_tools("host")
     report = export(tiny_mlp(), tmp_path / "out", "host")

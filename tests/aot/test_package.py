@@ -395,6 +395,7 @@ def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
         export(tiny_mlp(), tmp_path / "x", target="cortex-m99")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "dtype"),
     [

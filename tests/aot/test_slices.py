@@ -140,6 +140,7 @@ def export_of_one_sample(folder: Path, size: int, wishes: Wishes) -> ExportRepor
     return export_step(training.source.training, training.step, options, folder)
 
 
+@pytest.mark.slow
 def test_kernels_of_less_scratch_memory_run_where_there_is_no_room_for_the_usual_ones(
     tmp_path: Path,
 ) -> None:

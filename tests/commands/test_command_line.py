@@ -167,6 +167,7 @@ def test_a_front_is_written_and_drawn(tmp_path: Path, cache: Path) -> None:
     assert picture.read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_front_goes_on_in_slices_where_the_batch_has_no_room(tmp_path: Path, cache: Path) -> None:
     report, saved = tmp_path / "front.json", tmp_path / "problem.json"
     options = ("mlp", "--batch", "256", *ROOFLINE, "--platform", str(_one_processor(tmp_path)))

@@ -45,6 +45,7 @@ def test_transfer_reports_each_number_of_measurements(dataset, tmp_path):
     assert main(["costs", "transfer", "--dataset", str(dataset), "--measurements", "900"]) == 2
 
 
+@pytest.mark.slow
 def test_a_model_is_corrected_by_few_measurements_on_another_device(dataset, tmp_path, capsys):
     model, report = tmp_path / "my.costmodel", tmp_path / "report.json"
     other = DatasetFolder(tmp_path / "other")

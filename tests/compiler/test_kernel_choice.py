@@ -73,6 +73,7 @@ def test_a_device_that_names_its_sources_keeps_their_order(lenet: TrainingStep) 
     assert sources(chosen) == sources(step)
 
 
+@pytest.mark.slow
 def test_a_mixed_choice_trains_the_same(lenet: TrainingStep) -> None:
     step = lowered(lenet, "auto")
     random = np.random.default_rng(0)

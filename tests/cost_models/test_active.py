@@ -104,6 +104,7 @@ def test_certain_predictions_are_not_measured():
     assert found.rounds == 0
 
 
+@pytest.mark.slow
 def test_no_more_than_the_allowed_share_is_measured():
     laboratory = Laboratory(0, factor=3.0)
     limits = ActiveLimits(kernels_ratio=0.25)
@@ -111,6 +112,7 @@ def test_no_more_than_the_allowed_share_is_measured():
     assert 0 < len(laboratory.measured) <= 0.25 * len(laboratory.kernels)
 
 
+@pytest.mark.slow
 def test_of_what_may_be_measured_half_is_kept_for_later_plans():
     laboratory = Laboratory(0, factor=3.0)
     planning = laboratory.planning()

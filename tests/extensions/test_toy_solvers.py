@@ -95,6 +95,7 @@ def test_a_solver_finds_a_schedule_whose_value_is_that_of_the_validator() -> Non
     assert solve(repeated_start(12), "toy").schedule is None
 
 
+@pytest.mark.slow
 def test_a_step_is_compiled_with_it() -> None:
     step = xe.compile("mlp", batch_size=2, costs="roofline", solver="toy")
     assert "toy" in str(step.plan.plan.result.solver)

@@ -31,7 +31,12 @@ def test_zoo_networks_have_the_published_number_of_parameters(name, options, exp
 
 
 @pytest.mark.parametrize(
-    "name", ["lenet", "ds_cnn", "gpt_nano", pytest.param("resnet8", marks=pytest.mark.slow)]
+    "name",
+    [
+        "lenet",
+        "ds_cnn",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt_nano", "resnet8")),
+    ],
 )
 def test_zoo_networks_have_the_gradients_of_the_torch_networks(name):
     network = networks()[f"zoo {name}"]

@@ -101,7 +101,8 @@ def test_one_thread_for_each_element_computes_the_same(tmp_path, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["lenet", pytest.param("gpt_nano", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lenet", "gpt_nano"])
 def test_training_steps_compute_the_same_on_an_emulated_gpu(name, tmp_path):
     require_same_numbers(step_kernels(name, 1), tmp_path)
 

@@ -127,6 +127,7 @@ def test_every_source_of_the_table_keeps_the_protocol() -> None:
     assert not isinstance(kernel_source("tir"), LibrarySource)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_a_source_of_another_package_computes_in_a_step() -> None:
     training = build_training_step(load_model("lenet", batch_size=4))

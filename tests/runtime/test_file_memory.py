@@ -76,6 +76,7 @@ def test_a_place_of_no_block_is_moved_through_the_cache(tmp_path: Path) -> None:
     assert FileMemory(1 << 20, str(tmp_path), alignment_bytes=64).block_bytes == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
 def test_a_step_in_blocks_gives_the_bits_of_a_step_through_the_cache(
     tmp_path: Path, cache: Path, objective: str

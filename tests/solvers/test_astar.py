@@ -50,7 +50,7 @@ def _same_as_exhaustive(
     assert objective.of(simulate(problem, found.schedule)) == pytest.approx(expected.value)
 
 
-@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)), share=SHARES
 )

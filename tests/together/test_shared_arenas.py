@@ -45,6 +45,7 @@ def _train_both_ways(plans: xe.PlansTogether, steps: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on", "budget"), [("one", "340KiB"), pytest.param("file", 0.8, marks=pytest.mark.slow)]
 )

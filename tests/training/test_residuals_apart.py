@@ -40,6 +40,7 @@ def most_operands(training: TrainingStep) -> int:
     )
 
 
+@pytest.mark.slow
 def test_both_compute_the_same_step() -> None:
     random = np.random.default_rng(0)
     batch = {

@@ -117,6 +117,7 @@ def test_figures_out_of_range_are_refused(tmp_path: Path) -> None:
         read_platform(tmp_path / "bad.toml")
 
 
+@pytest.mark.slow
 def test_arena_bytes_limit_the_first_region_of_a_platform(tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = ("export", "mlp", "--batch", "1", "--target", "host", "--platform", "m4f")

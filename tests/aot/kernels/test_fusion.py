@@ -54,6 +54,7 @@ def test_exports_lose_no_more_time_than_they_save_memory(name, optimize, monkeyp
     assert after[0] * after[1] <= 1.001 * before[0] * before[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimize", [Optimize.SPEED, pytest.param(Optimize.SIZE, marks=pytest.mark.slow)]
 )

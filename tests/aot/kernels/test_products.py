@@ -82,7 +82,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("target", [SCALAR, HELIUM], ids=["scalar", "helium"])
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(SCALAR, id="scalar"), pytest.param(HELIUM, id="helium", marks=pytest.mark.slow)],
+)
 def test_products_compute_what_loops_as_written_do(target: Target, tmp_path: Path) -> None:
     need_tools("host")
     named = [(name, func) for name, funcs in CASES.items() for func in funcs]

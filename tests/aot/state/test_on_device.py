@@ -47,6 +47,7 @@ def application(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_device_whose_power_fails_during_a_save_ends_as_one_whose_does_not(
     application: Path,
 ) -> None:

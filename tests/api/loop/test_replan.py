@@ -125,7 +125,11 @@ def test_the_faster_of_two_plans_in_the_run_is_kept(
 
 @pytest.mark.skipif(not can_overlap(), reason="devices run in turn here")
 @pytest.mark.parametrize(
-    ("in_turn_us", "is_faster"), [(0.5e6, True), (2e6, False)], ids=["faster", "slower"]
+    ("in_turn_us", "is_faster"),
+    [
+        pytest.param(0.5e6, True, id="faster"),
+        pytest.param(2e6, False, id="slower", marks=pytest.mark.slow),
+    ],
 )
 def test_devices_that_slow_each_other_down_take_turns(
     in_turn_us: float,

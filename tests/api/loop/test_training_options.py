@@ -19,6 +19,7 @@ def classifier() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
+@pytest.mark.slow
 def test_micro_batches_are_one_big_batch_clipped_once(compile_step: Compile) -> None:
     torch.manual_seed(0)
     module = classifier()

@@ -90,6 +90,7 @@ def test_a_copied_state_is_of_the_user_alone(compile_step: Compile) -> None:
     assert step.state_dict()["fc.weight"].abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_tied_names_share_a_tensor_as_in_pytorch(compile_step: Compile) -> None:
     step = compile_step(Attention(), torch.randint(0, 11, (4, 3)), loss="cross_entropy")
     for copy in (True, False):

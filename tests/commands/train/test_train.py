@@ -38,6 +38,7 @@ def report(cache: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_steps_that_are_left_of_its_epochs(
     cache: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_slices_are_taken_where_the_whole_batch_fits_and_takes_longer(
     assert "the whole batch takes longer" in found.summary.message
 
 
+@pytest.mark.slow
 def test_a_wasteful_plan_of_the_whole_batch_does_not_use_up_the_time_of_its_slices() -> None:
     """The whole batch runs most layers two or three times, and no proof ends its search before the limit."""
     layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.Tanh())]
@@ -158,6 +159,7 @@ def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_bat
     assert found.plan.result.stopped_by is StopReason.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_schedule_from_a_file_run_in_as_many_slices(
     lowered: Lowered, tight: StepProblem, plan: StepPlan, tmp_path: Path
 ) -> None:

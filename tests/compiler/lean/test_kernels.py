@@ -78,6 +78,7 @@ def test_with_room_for_all_no_kernel_changes(lowered: Lowered, tight: StepProble
     assert "workspace" not in ample.summary.message
 
 
+@pytest.mark.slow
 def test_the_step_trains_as_with_the_kernels_of_the_library(
     lowered: Lowered, tight: StepProblem, plan: StepPlan
 ) -> None:

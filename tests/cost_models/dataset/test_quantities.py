@@ -88,6 +88,7 @@ def test_the_bound_of_memory_holds_on_calls_that_were_not_learned_from(split):
     assert (found.predicted.hi_us <= 1.25 * 4 * elements.sum(axis=1).max() + 20_000).all()
 
 
+@pytest.mark.slow
 def test_memory_of_shipped_calls_is_bounded_and_mostly_known(tmp_path):
     folder = DatasetFolder(tmp_path)
     unpack(read_labels(SHIPPED_LABELS), folder)

@@ -209,6 +209,7 @@ def test_the_shipped_labels_are_whole_and_small():
 FAST_NETWORK = "mlp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "networks", [FAST_NETWORK, pytest.param("all", marks=pytest.mark.slow)], ids=str
 )

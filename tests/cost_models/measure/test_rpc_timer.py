@@ -95,6 +95,7 @@ def test_a_tracker_without_boards_of_the_key_is_said(monkeypatch, servers, found
         RpcTimer(f"{address}/pi")
 
 
+@pytest.mark.slow
 def test_a_board_that_is_lost_ends_the_measuring_and_only_the_kernel_that_ran_is_blamed(tmp_path):
     kernels, cache, board = _small_kernels(), MeasurementCache(tmp_path / "m.jsonl"), _Board()
     timer = RpcTimer(board.address)

@@ -48,6 +48,7 @@ class Uneven(Resizes):
         return torch.cat([part.flatten(1) for part in parts], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [Resizes, Uneven])
 def test_gradients_are_those_of_autograd(module: type[Resizes]) -> None:
     torch.manual_seed(0)

@@ -105,6 +105,7 @@ def relative_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]
     )
 
 
+@pytest.mark.slow
 @needs_onednn
 def test_training_is_the_same_from_either_source(lenet: TrainingStep) -> None:
     library, generated = lowered(lenet, BOTH), lowered(lenet, ("tir",))

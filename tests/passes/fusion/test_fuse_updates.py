@@ -69,7 +69,7 @@ def losses(training: TrainingStep, batch: int, size: int) -> tuple[list[float], 
     ("batch", "size", "decay"),
     [
         (1, 6, 0.0),
-        (40, 12, 0.01),
+        pytest.param(40, 12, 0.01, marks=pytest.mark.slow),
         pytest.param(1, 6, 0.01, marks=pytest.mark.slow),
         pytest.param(40, 12, 0.0, marks=pytest.mark.slow),
     ],

@@ -84,7 +84,7 @@ SHARES = [BatchCut.in_shares((5, 3)), BatchCut.in_shares((1, 4, 3), (1, 2, 1))]
     ("make", "cut"),
     [
         (points, EQUAL[1]),
-        (points, SHARES[1]),
+        pytest.param(points, SHARES[1], marks=pytest.mark.slow),
         (points, replace(SHARES[1], bucket_bytes=256)),
         *(
             pytest.param(make, cut, marks=pytest.mark.slow)
@@ -125,6 +125,7 @@ def test_a_slice_goes_on_to_its_gradients_before_the_next_one_begins() -> None:
     assert ops.index("conv1_weight_grad_1of2") < ops.index("x_2of2")
 
 
+@pytest.mark.slow
 def test_a_gradient_that_reads_only_some_of_its_operands_is_divided() -> None:
     """That of a norm with running statistics and frozen scale reads neither data nor statistics' means."""
 

@@ -121,6 +121,7 @@ def executed(
     )
 
 
+@pytest.mark.slow
 def test_cuts_of_xengine_lead_to_the_best_schedule_of_its_model_that_can_be_executed() -> None:
     compared = 0
     for seed in range(30):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
@@ -35,7 +35,7 @@ def _found(
     return solve_miqp(problem, request, options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_what_it_proves_is_so(problem: Problem) -> None:
     judged = solve_exhaustively(problem)

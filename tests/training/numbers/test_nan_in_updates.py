@@ -151,9 +151,7 @@ def test_compiled_steps_let_them_through(name: str, kernels: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("clipped by both", "running statistics")
-        else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "clipped by both" else pytest.param(name, marks=pytest.mark.slow)
         for name in CASES
     ],
 )

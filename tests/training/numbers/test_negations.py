@@ -59,6 +59,7 @@ def test_compiled_kernels_compare_nan_as_pytorch_does(training: xe.Training) -> 
     np.testing.assert_array_equal(found, Relations()(ROW[None]).detach().numpy())
 
 
+@pytest.mark.slow
 def test_a_package_in_c_compares_nan_as_pytorch_does(training: xe.Training, tmp_path: Path) -> None:
     need_tools("host")
     report = xe.export_for_target(training, tmp_path / "package", regions={"sram": "1MiB"})

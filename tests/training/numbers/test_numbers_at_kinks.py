@@ -97,6 +97,7 @@ def test_gradients_at_ties_and_bounds_are_those_of_pytorch(training: xe.Training
     np.testing.assert_allclose(step.state_dict()["w"], moved, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_package_in_c_keeps_them(training: xe.Training, tmp_path: Path) -> None:
     need_tools("host")
     report = xe.export_for_target(training, tmp_path / "package", regions={"sram": "1MiB"})
