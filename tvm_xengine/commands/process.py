@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -19,6 +21,9 @@ _UNEXPECTED = 70
 _INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 _BROKEN_PIPE = 128 + 13
 """As a shell reports SIGPIPE: who read the output has left."""
+
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a file that takes no more."""
 
 
 def run_process() -> int:
@@ -91,7 +96,7 @@ def _failed(error: Exception, reports: Path) -> int:
     from tvm_xengine.errors import RankLostError
 
     known = explained(error)
-    if isinstance(error, OSError) and error.filename is None and _takes_nothing(sys.stdout):
+    if isinstance(error, OSError) and error.filename is None and _failed_to_take(error, sys.stdout):
         known = f"standard output: {known}"
     refused = LOST if isinstance(error, RankLostError) else _REFUSED
     sentence, code = (known, refused) if known else (reported(error, reports), _UNEXPECTED)
@@ -107,14 +112,13 @@ def _say(sentence: str) -> None:
 
 
 def _takes_nothing(stream: TextIO | None) -> bool:
-    """Whether a stream (None: a closed one) cannot be written to, whose rest is then dropped.
+    """Whether what is left in a stream (None: a closed one) cannot be written, which is then dropped.
 
     The interpreter would try once more in its end, report that in words of its own, and exit with 120.
     """
     if stream is None:
         return False
     try:
-        stream.write("\n")
         stream.flush()
     except OSError:
         null = os.open(os.devnull, os.O_WRONLY)
@@ -122,6 +126,20 @@ def _takes_nothing(stream: TextIO | None) -> bool:
         os.close(null)
         return True
     return False
+
+
+def _failed_to_take(error: OSError, stream: TextIO | None) -> bool:
+    """Whether an error without a file's name is that of a stream.
+
+    A buffered one fails again with what it holds. One without a buffer holds nothing, so that after an
+    error that only writing makes it is tried with an empty line.
+    """
+    if getattr(stream, "write_through", False) and error.errno in _OF_WRITING:
+        with contextlib.suppress(OSError):
+            print(file=stream)  # noqa: T201
+            return False
+        return True
+    return _takes_nothing(stream)
 
 
 def _end_interrupted(interrupts: Interrupts) -> None:

@@ -1,6 +1,7 @@
 """Whatever goes wrong is one sentence and an exit code, never a traceback."""
 
 import errno
+import io
 import os
 import re
 import sys
@@ -71,6 +72,34 @@ def test_standard_output_on_a_full_disk_is_named(
         assert main([command]) == 2
     said = "tvm-xengine: error: standard output: No space left on device\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")
+def test_standard_output_without_a_buffer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with io.TextIOWrapper(FULL.open("wb", buffering=0), write_through=True) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["--version"]) == 2
+    assert "standard output: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("write_through", [False, True])
+def test_an_error_of_something_else_writes_nothing(
+    write_through: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fail_with(OSError(errno.ECONNREFUSED, "Connection refused"), monkeypatch)
+    buffering = 0 if write_through else -1
+    with io.TextIOWrapper(
+        (tmp_path / "out").open("wb", buffering=buffering), write_through=write_through
+    ) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["plan", "mlp"]) == 2
+    assert not (tmp_path / "out").read_bytes()
+    assert capsys.readouterr().err == "tvm-xengine: error: Connection refused\n"
 
 
 def test_who_reads_the_output_may_leave(
