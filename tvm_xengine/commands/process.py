@@ -136,7 +136,7 @@ def _failed_to_take(error: OSError, stream: TextIO | None) -> bool:
     """
     if getattr(stream, "write_through", False) and error.errno in _OF_WRITING:
         with contextlib.suppress(OSError):
-            print(file=stream)  # noqa: T201
+            print(file=stream)
             return False
         return True
     return _takes_nothing(stream)

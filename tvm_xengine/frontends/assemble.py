@@ -17,6 +17,7 @@ from tvm_xengine.frontends.step_names import OF_MODEL, is_of_step
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.index_values import index_values
 from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ def assemble(
     """
     source, constants = lift_constants(read_forward_ops(mod["main"]).live())
     values = {**values, **constants}
+    _require_known_indices(source, {k: v for k, v in values.items() if k not in trainable})
     readers = source.consumers()
     replaced = {*running_statistics(source), *(param for param, _ in source.writes)}
     statistics = {var.name for var in replaced}
@@ -80,6 +82,18 @@ def assemble(
         ),
         tuple(notes),
     )
+
+
+def _require_known_indices(source: ForwardOps, values: Mapping[str, Array]) -> None:
+    """Refuse indices that the model holds itself and that name no place of what they index."""
+    reads, _ = index_values(source, (), values)
+    for read in reads:
+        if (wrong := read.first_outside()) is not None:
+            place, extent = wrong
+            raise UnsupportedModelError(
+                f"{read.op.name} ({read.op.op.removeprefix('relax.')}) has a constant index that is"
+                f" {place}, counted from 0, where there are {extent} places: correct the model"
+            )
 
 
 def with_output(model: ForwardModel, position: int) -> ForwardModel:

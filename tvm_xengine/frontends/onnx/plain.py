@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.onnx.graphs.declared import correct_declared
 from tvm_xengine.frontends.onnx.graphs.functions import write_out_own_functions
 from tvm_xengine.frontends.onnx.graphs.names import require_single_names, unique_names
 from tvm_xengine.frontends.onnx.graphs.opsets import in_known_opset
@@ -65,6 +66,7 @@ def plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> PlainMod
     require_tensors(model)
     require_made(model.graph)
     require_single_names(model.graph)
+    notes += correct_declared(model)
     model = write_out_own_functions(in_known_opset(model))
     graph = model.graph
     unique_names(graph)

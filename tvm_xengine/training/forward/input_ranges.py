@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from tvm import relax
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.relax_ir.index_values import Read, index_values
 from tvm_xengine.scheduling.value_range import ValueRange
 
 if TYPE_CHECKING:
     from tvm_xengine.training.losses import Loss
 
-_SAME_VALUES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "astype",
-        "broadcast_to",
-        "expand_dims",
-        "flatten",
-        "permute_dims",
-        "reshape",
-        "squeeze",
-    )
-)
-"""Operators whose result holds the values of their first operand."""
-
 
 def index_ranges(source: ForwardOps, inputs: Sequence[relax.Var]) -> dict[str, ValueRange]:
-    """For each input that a table is indexed with, the rows of the smallest such table."""
-    origin = {var: var for var in inputs if str(var.ty.dtype).startswith(("int", "uint"))}
-    rows: dict[relax.Var, int] = {}
-    for op in source.ops:
-        if op.op in _SAME_VALUES and (var := origin.get(op.operands[0])) is not None:
-            if "int" in str(op.results[0].ty.dtype):
-                origin[op.results[0]] = var
-        elif op.op == "relax.take" and (var := origin.get(op.operands[1])) is not None:
-            extent = _indexed_extent(op.call)
-            rows[var] = min(extent, rows.get(var, extent))
-    return {var.name: ValueRange(0, count - 1) for var, count in rows.items()}
+    """For each input that tensors are indexed with, the values that lie inside all of them."""
+    reads, numbers = index_values(source, inputs, {})
+    ranges = {}
+    for var in inputs:
+        own = [read for read in reads if read.indices.origin is var]
+        if own and (allowed := _allowed(var, own, numbers)) is not None:
+            ranges[var.name] = allowed
+    return ranges
 
 
 def value_ranges(
@@ -52,7 +36,32 @@ def value_ranges(
     return ranges if labels is None or allowed is None else {**ranges, labels: allowed}
 
 
-def _indexed_extent(take: relax.Call) -> int:
-    shape = static_shape(take.args[0].ty)
-    axis = take.attrs.axis
-    return shape[0 if axis is None else int(axis)]
+def _allowed(var: relax.Var, reads: Sequence[Read], numbers: Iterable[int]) -> ValueRange | None:
+    """The values that fit, which lie side by side but for `numbers` (of an ignored label); None: all."""
+
+    def fits(value: int) -> bool:
+        return all(read.fits(value) for read in reads)
+
+    limits = np.iinfo(str(var.ty.dtype))
+    able = [n for n in numbers if limits.min <= n <= limits.max]
+    start = next((n for n in (0, *able, *(-n for n in able)) if fits(n)), None)
+    if start is None:
+        return None
+    low, high = (_last(fits, start, end) for end in (int(limits.min), int(limits.max)))
+    if (low, high) == (limits.min, limits.max):
+        return None
+    besides = {n for n in able if not low <= n <= high and fits(n)}
+    return ValueRange(low, high, tuple(sorted(besides)))
+
+
+def _last(fits: Callable[[int], bool], start: int, end: int) -> int:
+    """The last of the values from `start` towards `end` that fit."""
+    sign = 1 if end > start else -1
+    step, inside, outside = 1, start, None
+    while outside is None and inside != end:
+        tried = inside + sign * min(step, abs(end - inside))
+        inside, outside, step = (tried, None, 2 * step) if fits(tried) else (inside, tried, step)
+    while outside is not None and abs(outside - inside) > 1:
+        middle = (inside + outside) // 2
+        inside, outside = (middle, outside) if fits(middle) else (inside, middle)
+    return inside

@@ -73,6 +73,20 @@ def tensor_scatter(node: OnnxNode) -> relax.Expr:
     return node.emit(relax.op.scatter_elements(cache, places, update, axis))
 
 
+def scatter_elements(node: OnnxNode) -> relax.Expr:
+    """A tensor with elements written at places along an axis, which may count from the end."""
+    data, at = node.input(0), node.input(1)
+    axis = node.integer("axis", 0) % len(node.shape())
+    if 0 in node.shape(1):
+        return data
+    dtype = node.dtype(1)
+    below = node.emit(relax.op.less(at, literal(0, dtype)))
+    wrapped = node.emit(relax.op.add(at, literal(node.shape()[axis], dtype)))
+    places = node.emit(relax.op.where(below, wrapped, at))
+    how = node.text("reduction", "none").replace("none", "update")
+    return node.emit(relax.op.scatter_elements(data, places, node.input(2), axis, how))
+
+
 def depth_to_space(node: OnnxNode) -> relax.Expr:
     """Channels as places of blocks."""
     n, c, h, w = node.shape()
@@ -163,6 +177,7 @@ CONVERTERS: dict[str, Converter] = {
     "OneHot": one_hot,
     "RoiAlign": align_rois,
     "ReverseSequence": reverse_sequence,
+    "ScatterElements": scatter_elements,
     "SpaceToDepth": space_to_depth,
     "TensorScatter": tensor_scatter,
     "Split": split,

@@ -107,6 +107,12 @@ def _folded(
     return made
 
 
+def _lies_inside(node: onnx.NodeProto, data: Array, indices: Array) -> bool:
+    """Whether indices along an axis name places of it; ONNX's reference takes all others as well."""
+    extent = data.shape[next((a.i for a in node.attribute if a.name == "axis"), 0)]
+    return bool(((indices >= -extent) & (indices < extent)).all())
+
+
 def _values(
     model: onnx.ModelProto,
     node: onnx.NodeProto,
@@ -127,6 +133,10 @@ def _values(
     if has_graph or node.op_type in _DRAWN or not all(name in constants for name in reads):
         return None
     given = {name: constants[name] for name in reads}
+    if node.op_type == "GatherElements" and not _lies_inside(
+        node, *(constants[name] for name in reads)
+    ):
+        return None
     infos = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -160,11 +161,16 @@ def of_known_numbers(*_arguments: object) -> Expr:
 
 
 def one_hot(builder: Builder, x: Expr, classes: int) -> Expr:
-    """1 at the place that x names, else 0."""
+    """1 at the place that x names, else 0.
+
+    The place is looked up among all of them, so that another one is refused like every wrong index.
+    """
     if classes < 0:
         raise UnsupportedModelError("one_hot needs num_classes, which else depends on the values")
-    wide = relax.op.expand_dims(x, -1)
     numbers = relax.const(np.arange(classes), str(x.ty.dtype))
+    shape = static_shape(x.ty)
+    flat = relax.op.take(numbers, relax.op.reshape(x, (prod(shape),)), axis=0)
+    wide = relax.op.reshape(builder.emit(flat), (*shape, 1))
     return builder.emit(relax.op.astype(relax.op.equal(wide, numbers), "int64"))
 
 

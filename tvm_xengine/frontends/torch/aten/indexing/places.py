@@ -297,9 +297,10 @@ def index_reduce(
 @writes
 def put(builder: Builder, x: Expr, index: Expr, source: Expr, accumulate: bool) -> Expr:
     """x with elements written or added at places of the flat tensor."""
-    flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
-    count = (prod(static_shape(index.ty)),)
-    places, values = (builder.emit(relax.op.reshape(one, count)) for one in (index, source))
+    extent, count = prod(static_shape(x.ty)), (prod(static_shape(index.ty)),)
+    flat = builder.emit(relax.op.reshape(x, (extent,)))
+    places = _counted_from_zero(builder, index, extent, count)
+    values = builder.emit(relax.op.reshape(source, count))
     how = "add" if accumulate else "update"
     return like(builder, builder.emit(relax.op.scatter_elements(flat, places, values, 0, how)), x)
 
@@ -395,8 +396,10 @@ def isin(
 
 def take(builder: Builder, x: Expr, index: Expr) -> Expr:
     """Elements by their place in the flat tensor."""
-    flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
-    return builder.emit(relax.op.take(flat, index, axis=0))
+    count = prod(static_shape(x.ty))
+    flat = builder.emit(relax.op.reshape(x, (count,)))
+    place = _counted_from_zero(builder, index, count, static_shape(index.ty))
+    return builder.emit(relax.op.take(flat, place, axis=0))
 
 
 def index(builder: Builder, x: Expr, indices: Sequence[Expr | None]) -> Expr:
