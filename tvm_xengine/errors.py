@@ -25,7 +25,7 @@ XEngineError
 ├── InvalidInputError        a step is given other inputs than it was made for
 ├── NotFiniteError           a training step made, or a state holds, values that are not finite
 ├── IrregularFileError       a path names a device, a pipe or a folder, or a file larger than memory
-├── StorageError             a file that is a device's memory cannot be read or written
+├── StorageError             a device's memory cannot be had, or the file that it is fails
 ├── RankLostError            another process of the run has ended, or does not answer
 │   └── RendezvousError        ... or the processes have not found each other
 └── BoardLostError           a board behind RPC does not answer
@@ -241,10 +241,10 @@ class IrregularFileError(XEngineError, OSError):
 
 
 class StorageError(XEngineError):
-    """A file that is the memory of a device could not be read or written.
+    """A device's memory cannot be had, or the file that it is could not be read or written.
 
-    Free the disk or choose another `folder` in the platform file, then resume from the last
-    checkpoint.
+    Give a budget that the machine has, or take a smaller batch. Of a file: free the disk or choose
+    another `folder` in the platform file, then resume from the last checkpoint.
     """
 
 

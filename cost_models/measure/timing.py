@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.regular_file import memory_bytes
 from tvm_xengine.cost_models.features.hardware import ASSUMED_CACHES_BYTES
 from tvm_xengine.cost_models.measure.caches import COLD, HOT
 from tvm_xengine.cost_models.measure.this_machine import data_caches_bytes
@@ -242,6 +243,7 @@ def example_arguments(
 
     The context of a library's kernel is not among them.
     """
+    _require_memory(call)
     rng = np.random.default_rng(0)
     names = call.input_names or ("",) * len(call.inputs)
     inputs = [
@@ -257,6 +259,18 @@ def example_arguments(
     if call.workspace_bytes:
         workspace = [tvm.runtime.tensor(np.zeros(call.workspace_bytes, "uint8"), device)]
     return [*inputs, *outputs, *workspace]
+
+
+def _require_memory(call: KernelCall) -> None:
+    """Refuse a kernel whose tensors this machine cannot hold, which nothing could be measured with."""
+    needed_bytes = call.workspace_bytes + sum(
+        spec.size_bytes for spec in (*call.inputs, *call.outputs)
+    )
+    if needed_bytes > (held_bytes := memory_bytes()):
+        raise MeasurementError(
+            f"a kernel has tensors of {needed_bytes} bytes, and this machine has {held_bytes} bytes of"
+            " memory; take a smaller batch"
+        )
 
 
 def _some_values(spec: TensorSpec, name: str, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import TensorSpec, prepare_kernel
 from tvm_xengine.kernels.store.compile import compile_kernels
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 
 
 def test_compiled_kernel_computes_what_the_function_says():
@@ -120,7 +120,7 @@ def test_hash_sees_the_body():
 def test_hash_is_the_same_in_another_process():
     program = (
         "from tests.kernels.kernels import matmul\n"
-        "from tvm_xengine.relax_ir.kernel_hash import kernel_hash\n"
+        "from tvm_xengine.relax_ir.kernel_attributes import kernel_hash\n"
         "print(kernel_hash(matmul(3, 4, 5)))"
     )
     printed = subprocess.run(

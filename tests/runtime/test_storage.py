@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import tvm
 
+from tvm_xengine.errors import StorageError
 from tvm_xengine.program.step_program import ArenaView
-from tvm_xengine.runtime.storage import Arena, DeviceMemory, HostMemory
+from tvm_xengine.runtime.storage import Arena, DeviceMemory, HostMemory, allocate_arenas
+from tvm_xengine.scheduling.platform import Device, Platform
 
 _DL_MANAGED_TENSOR_BYTES = 64
 """Size of DLPack's exchange structure, with which the freed ones are overwritten."""
@@ -74,6 +76,12 @@ def test_a_tensor_that_a_user_keeps_holds_its_values() -> None:
     for other in others:
         other.poison()
     assert kept.numpy().tolist() == list(range(8))
+
+
+def test_more_than_the_machine_has_is_refused_before_it_is_asked_for() -> None:
+    platform = Platform((Device("cpu", "llvm"), Device("ddr", None)))
+    with pytest.raises(StorageError, match="a budget below that, or take a smaller batch"):
+        allocate_arenas(platform, {"cpu": 64, "ddr": 2**60})
 
 
 def test_a_view_outside_its_arena_is_refused() -> None:

@@ -24,7 +24,7 @@ from tvm_xengine.kernels.store.tuned import (
     trace_of,
 )
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.tuning import tune_kernel as tuning
 from tvm_xengine.tuning.bench import BenchHere
 from tvm_xengine.tuning.search import with_cores

@@ -14,7 +14,7 @@ from tvm_xengine.kernels.sources import available_sources, prepare_from
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.kernels.targets import core_count, resolve_target
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.scheduling.platform import Device, Platform
 
 

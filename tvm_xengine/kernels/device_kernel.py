@@ -17,8 +17,7 @@ from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.lower.empty_reductions import without_empty_reductions
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
 from tvm_xengine.kernels.schedules.rules import schedule_kernel
-from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs, kernel_hash
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
 

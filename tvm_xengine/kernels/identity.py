@@ -13,8 +13,7 @@ from tvm.target.codegen import llvm_version_major
 from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.lower.gpu_lowering import launch_passes
 from tvm_xengine.kernels.lower.pipeline import PACKED_CALLS_REVISION, packed_call_passes
-from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR, kernel_hash
 
 FORMAT = 1
 """Version of the keys; a greater one makes every compiled and measured kernel an old one."""

@@ -10,9 +10,8 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, step_function
-from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs
+from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs, kernel_hash
 from tvm_xengine.relax_ir.kernel_calls import VIEW_OP
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_tensor
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.script import relax as R
 
+from tvm_xengine.checks.regular_file import memory_bytes
+from tvm_xengine.errors import StorageError
 from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.program.step_program import ArenaView
@@ -254,7 +256,13 @@ def allocate_arenas(
     """One arena of the planned size for each device that has a size.
 
     `memories` makes the memory of some devices, from its size.
+
+    Raises
+    ------
+    StorageError
+        If the devices whose memory is this machine's need more than it has.
     """
+    _require_memory(platform, arena_bytes)
     is_pinned = can_overlap() and any(
         is_for_cuda(runtime_device(device.target)) for device in platform.devices
     )
@@ -271,6 +279,20 @@ def allocate_arenas(
         for device in platform.devices
         if device.name in arena_bytes
     }
+
+
+def _require_memory(platform: Platform, arena_bytes: Mapping[str, int]) -> None:
+    """Refuse arenas that the system would promise, and then end the process that writes to them."""
+    needed_bytes = sum(
+        arena_bytes.get(device.name, 0)
+        for device in platform.devices
+        if device.folder is None and runtime_device(device.target).dlpack_device_type() == _HOST
+    )
+    if needed_bytes > (held_bytes := memory_bytes()):
+        raise StorageError(
+            f"the step needs {needed_bytes} bytes of this machine's memory, which has {held_bytes}: give a"
+            " budget below that, or take a smaller batch"
+        )
 
 
 def copy_tensor(src: StoredTensor, dst: StoredTensor) -> None:

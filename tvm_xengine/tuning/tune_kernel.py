@@ -20,7 +20,7 @@ from tvm_xengine.kernels.store.tuned import (
     scheduled_by,
     trace_of,
 )
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.tuning.bench import Bench, BenchHere
 from tvm_xengine.tuning.search import search
 

@@ -8,6 +8,7 @@ import tvm
 from tests.kernels.kernels import NATIVE, scale_and_shift
 from tvm_xengine.cost_models.measure import timing
 from tvm_xengine.cost_models.measure.timing import Effort, KernelCall, call_of, time_kernel_us
+from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import TensorSpec, prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 
@@ -16,6 +17,15 @@ def arguments(*names):
     specs = tuple(TensorSpec((64,), "float32") for _ in names)
     call = KernelCall("k", "k", specs, (), 0, (), is_threaded=False, input_names=names)
     return [tensor.numpy() for tensor in timing.example_arguments(call)]
+
+
+def test_tensors_that_the_machine_cannot_hold_are_not_made():
+    spec = TensorSpec((2**40, 64), "float32")
+    call = KernelCall("k", "k", (spec,), (spec,), 0, (), is_threaded=False, input_names=("x",))
+    with pytest.raises(
+        MeasurementError, match=r"tensors of \d+ bytes, and this machine has \d+ bytes"
+    ):
+        timing.example_arguments(call)
 
 
 def test_values_go_both_ways_at_branches():

@@ -6,7 +6,7 @@ from tvm import relax, tirx
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.kernels.library.rest import without_parts
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 
 IMAGE, FILTER, COLUMN = (1, 3, 8, 8), (4, 3, 3, 3), (1, 4, 1, 1)
 

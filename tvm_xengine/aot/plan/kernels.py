@@ -26,7 +26,7 @@ from tvm_xengine.kernels.schedules.inline import (
 )
 from tvm_xengine.passes.fusion.fuse_updates import FuseUpdates
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.scheduling.platform import Platform
 
 

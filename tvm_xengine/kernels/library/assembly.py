@@ -27,8 +27,7 @@ from tvm_xengine.kernels.library.rest import Rest, without_parts
 from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.lower.explicit_workspace import ALIGNMENT_BYTES
 from tvm_xengine.kernels.targets import is_gpu
-from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR, kernel_hash
 from tvm_xengine.scheduling.sizes import round_up
 
 SCRATCH = -1

@@ -18,7 +18,7 @@ from tvm.target import Target
 from tvm_xengine.checks.documents import typed
 from tvm_xengine.files.append_only import AppendOnlyFile
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 
 _logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.model.training import Training
 from tvm_xengine.passes.slices.batch import batch_extent
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
