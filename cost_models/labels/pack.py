@@ -22,8 +22,7 @@ from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.library.stages import Stage
-from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR
-from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR, kernel_hash
 
 _LIBRARIES = ("apache-tvm-ffi", "onednn-cpu-gomp", "numpy")
 """Packages that have a say in what a kernel is."""
