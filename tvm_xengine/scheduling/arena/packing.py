@@ -20,6 +20,11 @@ Bits = NDArray[np.uint64]
 
 _NO_LIMIT = np.iinfo(np.int64).max
 """Larger than any address."""
+_ROUND_PER_ITEM = 1
+"""Evaluations in a round for each item, before another order is improved: on four schedules of gpt_nano, 281
+items each, 25 rounds left half as many bytes above the peak as one round of as many evaluations in all."""
+_ROUND_BITS = 20
+"""Room for the number of a round in a seed: with less than two items there are no rounds."""
 
 
 class Items(NamedTuple):
@@ -81,20 +86,28 @@ class Items(NamedTuple):
 def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
     """Addresses of shape (N,) such that no two items that live at the same step overlap.
 
-    Tries a few sensible orders, then improves the best one, until the layout ends at the peak
+    Tries a few sensible orders, then improves each of them in turn, until the layout ends at the peak
     of live bytes (a lower bound) or `evaluations` layouts were tried. Equal arguments give equal
     addresses.
     """
     goal = items.peak_bytes()
-    orders = _sensible_orders(items)
     rivals = _live_together(items)
-    best_order, best_top = orders[0], -1
-    for order in orders:
+    layouts = [(_layout(items, rivals, order)[1], order) for order in _sensible_orders(items)]
+    layouts.sort(key=lambda one: one[0])
+    best_top, best_order = layouts[0]
+    if best_top <= goal or len(best_order) <= items.below + 1:
+        return _layout(items, rivals, best_order)[0]
+    rounds = max(1, evaluations // (_ROUND_PER_ITEM * len(best_order)))
+    for number in range(rounds):
+        _, start = layouts[number % len(layouts)]
+        order = _improve_order(
+            *(items, rivals, start, goal, evaluations // rounds), (seed << _ROUND_BITS) + number
+        )
         _, top = _layout(items, rivals, order)
-        if best_top < 0 or top < best_top:
-            best_order, best_top = order, top
-    if best_top > goal and len(best_order) > items.below + 1:
-        best_order = _improve_order(items, rivals, best_order, goal, evaluations, seed)
+        if top < best_top:
+            best_top, best_order = top, order
+        if top <= goal:
+            break
     return _layout(items, rivals, best_order)[0]
 
 
