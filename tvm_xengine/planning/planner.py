@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -35,8 +35,10 @@ _FIRST_SHARE = 0.75
 """Share of the time limit for the first answer. The rest is for answers under tightened budgets, or,
 where the first layout fits, for a better schedule. Less would take from the proof, which only the first
 answer contributes to; with more, nothing is left where layouts need several attempts."""
-_RETRY_SHARE = 0.5
+_RETRY_SHARE = 0.4
 """Share of what is left of the time for one answer under tightened budgets, since there may be more."""
+_MOST_LESS = 4
+"""Further answers under budgets that are tightened less, once a layout fits: the last is a sixteenth off."""
 _WORTHWHILE_SHARE, _WORTHWHILE_S = 0.15, 2.0
 """With less than this share of the time limit, and less than these seconds, an answer under tightened
 budgets is left to the local search, which begins from the last schedule: a proof of that answer is of
@@ -308,8 +310,16 @@ def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
 
 def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
     """The first answer, or a later one, whose layout fits the budgets asked for."""
-    result, arenas = fit_layout(first, question.lay_out, question.tightened)
-    if result is first and _may_improve(question, first):
+    margins: list[Mapping[str, int]] = []
+
+    def tightened(margin: Mapping[str, int], attempt: int, last: SolveResult) -> SolveResult | None:
+        margins.append(margin)
+        return question.tightened(margin, attempt, last)
+
+    result, arenas = fit_layout(first, question.lay_out, tightened)
+    if result is not first:
+        result, arenas = _with_less_margin(question, first, (result, arenas), margins)
+    elif _may_improve(question, first):
         more = question.again(question.problem, 1.0, 1, first.schedule)
         more = with_finder(more, first.solver)
         if more.schedule is not None:
@@ -319,6 +329,38 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
             result = with_best_bound(first, more) if excess else with_best_bound(more, first)
             first = result
     return _plan_of(question, first, result, arenas)
+
+
+def _with_less_margin(
+    question: _Question,
+    first: SolveResult,
+    fits: tuple[SolveResult, ArenaPlan],
+    margins: Sequence[Mapping[str, int]],
+) -> tuple[SolveResult, ArenaPlan]:
+    """The result whose layout fits, or a better one between its margin and the last with which none did.
+
+    What a layout adds differs by more than that from one schedule to another of the same value.
+    """
+    if not _may_improve(question, first):
+        return fits
+    most, least = dict(margins[-1]), dict(margins[-2]) if len(margins) > 1 else {}
+    for attempt in range(len(margins), len(margins) + _MOST_LESS):
+        if question.clock.left_s < LEAST_SOLVE_S:
+            break
+        middle = {name: (size + least.get(name, 0)) // 2 for name, size in most.items()}
+        other = question.tightened(middle, attempt, first)
+        if other is None or other.value is None or fits[0].value is None:
+            least = middle
+            continue
+        if other.value >= fits[0].value:
+            most = middle
+            continue
+        arenas, excess = question.lay_out(other, attempt)
+        if excess:
+            least = middle
+        else:
+            fits, most = (other, arenas), middle
+    return fits
 
 
 def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
