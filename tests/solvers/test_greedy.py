@@ -24,7 +24,9 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy import solve as greedy
+from tvm_xengine.solvers.greedy.lean_order import in_grouped_order
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.starts import schedule_beyond_budgets
 from tvm_xengine.solvers.result import Objective
 
@@ -91,6 +93,25 @@ def test_whatever_it_returns_the_validator_accepts(problem):
         schedule = greedy_schedule(problem, objective=objective)
         if schedule is not None:
             simulate(problem, schedule)
+
+
+def test_readers_of_a_tensor_go_together_where_that_frees_more_than_it_takes() -> None:
+    tensors = [Tensor(name, 6400) for name in ("a", "b")]
+    tensors += [Tensor(name, 2560) for name in ("a1", "b1", "a2", "b2")]
+    ops = [Op(name, name, (), (name,)) for name in ("a", "b")]
+    ops += [Op(name, name, (name[0],), (name,)) for name in ("a1", "b1", "a2", "b2")]
+    graph = OpGraph(tuple(tensors), tuple(ops), ("a1", "b1", "a2", "b2"))
+    grouped = in_grouped_order(index_problem(single(graph), Objective.COST))
+    assert grouped.op_names == ("a", "a1", "a2", "b", "b1", "b2")
+
+
+@settings(max_examples=cases(30), deadline=None)
+@given(problem=problems(max_ops=6, max_devices=2))
+def test_ops_in_groups_come_after_what_they_need(problem: Problem) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    grouped = in_grouped_order(indexed)
+    assert sorted(grouped.op_names) == sorted(indexed.op_names)
+    assert all(u < i for i, before in enumerate(grouped.predecessors) for u in before)
 
 
 def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.solvers.greedy.eviction import DeadEndError, Weights
-from tvm_xengine.solvers.greedy.lean_order import in_lean_order
+from tvm_xengine.solvers.greedy.lean_order import in_grouped_order, in_lean_order
 from tvm_xengine.solvers.greedy.walk import Walk
 from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
 from tvm_xengine.solvers.result import Objective
@@ -34,6 +34,9 @@ Walks that go in circles take five steps an op, and all of them took minutes."""
 _UNASKED_S, _UNASKED_OPS = 0.25, 250
 """Processor time before it is asked whether to go on, on so many ops: greedy ends on a hundred in less, so
 that what it finds there does not depend on how busy the machine is. On more ops it would end later anyway."""
+_MOST_GROUPED_OPS = 2000
+"""Where nothing is found, ops of up to so many are ordered by groups, too: a third of a second's work on a
+thousand, which grows with the square."""
 _ELSEWHERE_FACTOR = 1000.0
 """A placement on one device counts runs elsewhere as so many of the longest runs: a last resort. Chosen:
 from 100 to 10,000 nothing changes in `benchmarks.solvers.sensitivity`."""
@@ -91,10 +94,14 @@ def greedy_schedule(
             best.try_placements(ordered, weights)
         if not has_lean_order and best.value > indexed.cheapest * _CLOSE_RATIO:
             has_lean_order = True
-            leaner = [*_with_rooms(in_lean_order(indexed))]
-            orders += leaner
-            for ordered in leaner:
-                best.try_placements(ordered, weights)
+            for reorder in (in_lean_order, in_grouped_order):
+                is_needed = best.schedule is None and indexed.op_count <= _MOST_GROUPED_OPS
+                if reorder is in_grouped_order and not is_needed:
+                    break
+                leaner = [*_with_rooms(reorder(indexed))]
+                orders += leaner
+                for ordered in leaner:
+                    best.try_placements(ordered, weights)
         is_enough = (
             weights not in _LAX and best.schedule is not None and best.ops_walked > _MOST_OPS
         )
