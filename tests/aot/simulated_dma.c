@@ -14,13 +14,13 @@ typedef struct {
 } copy;
 
 typedef struct {
-  copy queue[CHANNELS][64];
+  copy queue[CHANNELS][MOST];
   uint32_t begun[CHANNELS], ended[CHANNELS], most_left;
   uint32_t random; /* 0: late, 1: early, else at random */
 } engine;
 
 static void end_one(engine *dma, uint32_t channel) {
-  const copy *done = &dma->queue[channel][dma->ended[channel]++ % 64u];
+  const copy *done = &dma->queue[channel][dma->ended[channel]++ % MOST];
   memcpy(done->to, done->from, done->bytes);
 }
 
@@ -38,10 +38,10 @@ static void start(void *user, uint32_t channel, void *to, const void *from, size
   engine *dma = (engine *)user;
   uint32_t left = 0;
   memset(to, 0xa5, bytes); /* nobody may look at it yet */
-  dma->queue[channel][dma->begun[channel]++ % 64u] = (copy){(uint8_t *)to, (const uint8_t *)from, bytes};
+  dma->queue[channel][dma->begun[channel]++ % MOST] = (copy){(uint8_t *)to, (const uint8_t *)from, bytes};
   for (uint32_t k = 0; k < CHANNELS; k++) left += dma->begun[k] - dma->ended[k];
   if (left > dma->most_left) dma->most_left = left;
-  if (left > 64u) exit(1);
+  if (dma->begun[channel] - dma->ended[channel] > MOST) exit(1);
   tick(dma);
 }
 

@@ -1,5 +1,6 @@
 """Where DMA copies between regions while the processor computes, every delay leaves the same bits."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,9 @@ def exported(folder: Path, target: str, batch: int, sram: str) -> ExportReport:
     )
 
 
-def run_with_simulated_dma(report: ExportReport, folder: Path) -> list[list[str]]:
+def run_with_simulated_dma(
+    report: ExportReport, folder: Path, flags: Sequence[str] = ()
+) -> list[list[str]]:
     """What each run printed."""
     package = report.package
     name, macro = package.name, package.macro
@@ -48,6 +51,7 @@ def run_with_simulated_dma(report: ExportReport, folder: Path) -> list[list[str]
     parts = {
         "PACKAGE_HEADER": f'"{name}.h"',
         "CHANNELS": f"{macro}_DMA_CHANNELS",
+        "MOST": f"((uint32_t){macro}_DMA_MOST_COPIES)",
         "ARENAS": "\n".join(
             f"static _Alignas(16) uint8_t {region}[{size}];"
             for region, size in package.regions.items()
@@ -73,7 +77,7 @@ def run_with_simulated_dma(report: ExportReport, folder: Path) -> list[list[str]
     build_program(
         report.directory,
         package,
-        Build(main, ["-Wall", "-Wextra", "-DXE_SEMIHOSTING_FILES"]),
+        Build(main, ["-Wall", "-Wextra", "-DXE_SEMIHOSTING_FILES", *flags]),
         folder / "program",
     )
     done = run_program(folder / "program", package.target)

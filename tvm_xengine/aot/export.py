@@ -35,6 +35,7 @@ from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.plan.kernels import Backend
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
+from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.prepare import (
     ExportOptions,
     OnProgress,
@@ -217,11 +218,13 @@ def _package(plan: PreparedExport) -> Package:
         frozen=_frozen(plan.model, constants),
         layout=layout_called(options.layout, has_objects=options.backend is Backend.LLVM),
         origin=hash_of({role.name: plan.model.state[role.variable] for role in plan.model.roles}),
-        channels=_channels(functions),
+        channels=_channels(functions, kernels),
     )
 
 
-def _channels(functions: Sequence[PlannedFunction]) -> tuple[Channel, ...]:
+def _channels(
+    functions: Sequence[PlannedFunction], kernels: Mapping[str, DeviceKernel]
+) -> tuple[Channel, ...]:
     """Between which regions copies run beside computations."""
     found: dict[Channel, None] = {}
     for function in functions:
@@ -231,6 +234,8 @@ def _channels(functions: Sequence[PlannedFunction]) -> tuple[Channel, ...]:
                 pair = (call.src.device, call.dst.device)
                 if platform.copy_stream(*pair) == pair:
                     found[pair] = None
+    for kernel in kernels.values():
+        found |= dict.fromkeys(kernel.channels if isinstance(kernel, TiledKernel) else ())
     return tuple(sorted(found))
 
 
@@ -270,7 +275,7 @@ def _codes(
     for symbol, kernel in kernels.items():
         name = names.fresh(f"{prefix}_{kernel.name}")
         if backend is Backend.C:
-            text = c_kernel(kernel, name)
+            text = c_kernel(kernel.tile if isinstance(kernel, TiledKernel) else kernel, name)
             codes[symbol] = KernelCode(
                 name, text.prototype, text.arguments, text.source, text.helpers
             )

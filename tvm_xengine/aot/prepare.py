@@ -449,4 +449,5 @@ def machine_of(options: ExportOptions) -> Machine:
     }
     # Functions for the virtual machine take views into the arena, and nothing else.
     outside = frozenset[Role]() if is_vm else OUTSIDE
-    return Machine(target, platform, bandwidth, code, outside)
+    has_dma = beside and options.backend is Backend.C
+    return Machine(target, platform, bandwidth, code, outside, has_dma)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm import ir, tirx
@@ -51,14 +52,43 @@ def count_operations(kernel: DeviceKernel) -> OperationCount:
     return _count(kernel.func.body)
 
 
+def runs_of_stores(kernel: DeviceKernel) -> Iterator[tuple[tirx.Stmt, float]]:
+    """The stores and bound values of a kernel, each with how often one run executes it."""
+    yield from _runs(kernel.func.body, 1.0)
+
+
+def _runs(stmt: tirx.Stmt, times: float) -> Iterator[tuple[tirx.Stmt, float]]:
+    match stmt:
+        case tirx.SeqStmt():
+            for child in stmt.seq:
+                yield from _runs(child, times)
+        case tirx.For():
+            yield from _runs(stmt.body, times * _steps(stmt))
+        case tirx.IfThenElse():
+            yield from _runs(stmt.then_case, times)
+            if stmt.else_case is not None:
+                yield from _runs(stmt.else_case, times)
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            yield from _runs(stmt.body, times * float(int(stmt.value)))
+        case tirx.AttrStmt() | tirx.While():
+            yield from _runs(stmt.body, times)
+        case tirx.BufferStore() | tirx.Bind():
+            yield stmt, times
+        case _:
+            pass
+
+
+def _steps(loop: tirx.For) -> float:
+    """An extent that is no number ends a partial block; a full one is the usual case."""
+    return float(int(loop.extent)) if isinstance(loop.extent, tirx.IntImm) else 1.0
+
+
 def _count(stmt: tirx.Stmt) -> OperationCount:
     match stmt:
         case tirx.SeqStmt():
             return sum((_count(child) for child in stmt.seq), OperationCount())
         case tirx.For():
-            # An extent that is no number ends a partial block; a full one is the usual case.
-            steps = float(int(stmt.extent)) if isinstance(stmt.extent, tirx.IntImm) else 1.0
-            return (_count(stmt.body) + OperationCount(loop_steps=1.0)).times(steps)
+            return (_count(stmt.body) + OperationCount(loop_steps=1.0)).times(_steps(stmt))
         case tirx.IfThenElse():
             otherwise = _count(stmt.else_case) if stmt.else_case is not None else OperationCount()
             return _count(stmt.then_case) + otherwise

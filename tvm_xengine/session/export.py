@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
-from tvm_xengine.aot.plan.regions import Region
+from tvm_xengine.aot.plan.regions import Region, parse_regions
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
@@ -18,7 +18,6 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.arguments import patterns
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
@@ -121,7 +120,7 @@ def export_for_target(
     target
         ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
     regions
-        Bytes by name of region, fastest first.
+        Bytes by name of region, fastest first; ``"4MiB@0.08"`` says how fast it is read, in GB/s.
     force
         Replaces what an earlier export wrote there.
     time_limit_s
@@ -147,10 +146,10 @@ def export_for_target(
     """
     options = ExportOptions(
         target=target,
-        regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
+        entries=chosen_entries(patterns("entries", entries)),
+        regions=parse_regions(",".join(f"{name}={size}" for name, size in regions.items())),
         plan=PlanOptions(objective=Objective(objective), limits=Limits(time_limit_s=time_limit_s)),
         learning_rate=training.known_recipe.optimizer.lr,
-        entries=chosen_entries(patterns("entries", entries)),
         recipe=training.known_recipe,
         evaluated=evaluated_model(training),
     )

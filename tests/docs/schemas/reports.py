@@ -138,6 +138,10 @@ def _export() -> Schema:
                 **by_name(WHOLE),
                 "description": "How many kernels need less scratch memory than the usual ones.",
             },
+            "tiled_kernels": {
+                **by_name(WHOLE),
+                "description": "How many kernels run in tiles that are copied from slow memory meanwhile.",
+            },
             "status": schema_of(Status),
             "gap": or_null(NUMBER),
             "recomputed_ops": WHOLE,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tvm_xengine.aot.package.contents import Package
+from tvm_xengine.aot.plan.tiles import BUFFERS, TiledKernel
+from tvm_xengine.program.transfers import Start, Wait, in_transfers
 
 
 def dma_types(package: Package) -> str:
@@ -20,6 +22,8 @@ def dma_types(package: Package) -> str:
    written can then be read, and what they have read written (with a data cache: clean it before a copy,
    invalidate it after). Every call of the package ends with nothing left. */
 #define {macro}_DMA_CHANNELS {len(package.channels)}
+/* No more copies of a channel are under way at once. */
+#define {macro}_DMA_MOST_COPIES {most_copies(package)}
 typedef struct {{
   void (*start)(void *user, uint32_t channel, void *to, const void *from, size_t bytes);
   void (*wait)(void *user, uint32_t channel, uint32_t pending);
@@ -27,6 +31,24 @@ typedef struct {{
 }} {name}_dma;
 
 """
+
+
+def most_copies(package: Package) -> int:
+    """No channel has more copies under way: those that were started before a kernel, and its own."""
+    most, own = 0, 0
+    for kernel in package.kernels.values():
+        for copies in kernel.channels.values() if isinstance(kernel, TiledKernel) else ():
+            own = max(own, BUFFERS * copies)
+    for program in package.functions.values():
+        left = dict.fromkeys(package.channels, 0)
+        for action in in_transfers(program, package.channels):
+            match action:
+                case Start(channel):
+                    left[channel] += 1
+                case Wait(channel, pending):
+                    left[channel] = pending
+            most = max(most, *left.values())
+    return most + own
 
 
 def dma_prototype(package: Package) -> str:

@@ -10,6 +10,7 @@ from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
 from tvm_xengine.aot.emit_c.guards import not_finite
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
+from tvm_xengine.aot.emit_c.tiles import tiled_functions
 from tvm_xengine.aot.emit_c.types_in_c import float_literal
 from tvm_xengine.aot.package.contents import Package
 
@@ -48,6 +49,7 @@ static int32_t check_ctx(const {name}_ctx *ctx) {{
         *(_setter(package, hyper) for hyper in package.hyper),
         _input_check(package),
         *([dma_functions(package)] if package.channels else []),
+        *tiled_functions(package),
         *(entry_point(package, entry) for entry in package.functions),
         *([_discard(package)] if package.accumulates else []),
         checkpoint_functions(package),

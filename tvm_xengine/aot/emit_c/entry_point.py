@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.prototypes import arguments, prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX
+from tvm_xengine.aot.emit_c.tiles import tiled_name, tiled_operands
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import GRADIENT_WEIGHT, Package
+from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.program.step_program import (
     ArenaView,
     Call,
@@ -142,6 +144,18 @@ def _waiting(package: Package, channel: Channel, pending: int) -> str:
 
 def _kernel_call(package: Package, position: int, call: KernelRun) -> list[str]:
     code, kernel = package.codes[call.symbol], package.kernels[call.symbol]
+    again = ", computed again" if call.is_repeat else ""
+    update = ", updates the state" if call.updates_state else ""
+    comment = f"  /* {position}: {call.op} in {call.device}{again}{update} */"
+    if isinstance(kernel, TiledKernel):
+        numbers = tiled_operands(package, call.symbol, kernel)
+        inputs = len(kernel.inputs)
+        kinds = ["const uint8_t" if number < inputs else "uint8_t" for number in numbers]
+        given = [
+            _pointer(call.operands[number], kind, package)
+            for number, kind in zip(numbers, kinds, strict=True)
+        ]
+        return [comment, f"  {tiled_name(package, call.symbol)}({', '.join(['ctx', *given])});"]
     specs = [*kernel.inputs, *kernel.outputs]
     types = [stored_type(spec.dtype) for spec in specs] + ["uint8_t"] * (kernel.workspace_bytes > 0)
     over = {pair.input for pair in kernel.inplace}
@@ -151,10 +165,8 @@ def _kernel_call(package: Package, position: int, call: KernelRun) -> list[str]:
         constant = argument < count and argument not in over
         kind = f"const {types[argument]}" if constant else types[argument]
         given.append(_pointer(call.operands[argument], kind, package))
-    again = ", computed again" if call.is_repeat else ""
-    update = ", updates the state" if call.updates_state else ""
     return [
-        f"  /* {position}: {call.op} in {call.device}{again}{update} */",
+        comment,
         f"  {code.name}({', '.join(given)});",
     ]
 

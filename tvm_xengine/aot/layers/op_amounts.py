@@ -113,5 +113,7 @@ def least_forward_bytes(model: ForwardModel, machine: Machine, optimize: Optimiz
     lowered = lower_for_target(mod, machine.platform, machine.code, optimize, "main")
     fixed = outside_views(lowered, {*machine.outside, Role.CONSTANT})
     ample = dict.fromkeys(machine.platform.index, UNLIMITED_BYTES)
-    problem = region_problem(lowered, machine, fixed).with_budgets(ample)
+    problem = region_problem(
+        lowered, machine, fixed, static_op_costs(lowered, machine)
+    ).with_budgets(ample)
     return max(working_sets(problem).least_bytes().values())

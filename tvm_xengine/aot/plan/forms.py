@@ -47,12 +47,15 @@ class Forms:
         Makes the kernels of slices, and lean ones.
     problem_of
         The scheduling problem of the function in some form.
+    tiled
+        A form whose runs may also take tiles of operands in slow memory.
     """
 
     whole: LoweredStep
     divided: Callable[[], LoweredStep]
     prepared: TargetKernels
     problem_of: Callable[[LoweredStep], Problem]
+    tiled: Callable[[LoweredStep], LoweredStep] = lambda form: form
 
     def step(self, lowered: LoweredStep) -> RegionStep:
         """A form, with its problem."""
@@ -60,7 +63,7 @@ class Forms:
 
     def with_variants(self, lowered: LoweredStep) -> RegionStep:
         """A form each run of which may take a lean kernel."""
-        return self.step(self.prepared.with_variants(lowered))
+        return self.step(self.tiled(self.prepared.with_variants(lowered)))
 
     def running(self, schedule: Schedule) -> LoweredStep:
         """The form whose ops a schedule runs."""
@@ -107,7 +110,7 @@ def plan_forms(
         If none is found; it says what the form with the smallest needs takes at least.
     """
     clock = Clock.shared(options.limits.time_limit_s)
-    whole = function.step(function.whole)
+    whole = function.step(function.tiled(function.whole))
     first = whole.problem.platform.computing[0].name
     keep_all_bytes = plan_keep_all(whole.problem, first).arenas.arena_bytes[first]
     if keep_all_bytes > ample_bytes or whole.problem.constraints:

@@ -121,11 +121,11 @@ class TargetKernels:
         """The step whose runs may also take the kernels of the least scratch memory, as `LEAN`."""
         least = kernels_for_target(step, self._target, Optimize.SIZE).kernels
         lean = {
-            key: {LEAN: kernel}
+            key: {**step.variants.get(key, {}), LEAN: kernel}
             for key, kernel in least.items()
             if kernel.workspace_bytes < step.kernels[key].workspace_bytes
         }
-        return replace(step, variants=lean)
+        return replace(step, variants={**step.variants, **lean})
 
     @property
     def needs(self) -> KernelNeeds:

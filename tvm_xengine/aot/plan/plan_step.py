@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.aot.plan.forms import Forms, plan_forms
 from tvm_xengine.aot.plan.kernels import (
+    LEAN,
     Optimize,
     TargetKernels,
     kernels_for_target,
@@ -22,6 +23,12 @@ from tvm_xengine.aot.plan.region_problem import (
     outside_views,
     problem_of_plan,
     region_problem,
+)
+from tvm_xengine.aot.plan.slow_operands import (
+    end_of,
+    slow_op_costs,
+    state_in_place,
+    with_tiles,
 )
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluation
@@ -85,9 +92,18 @@ class PlannedFunction:
     @property
     def lean_kernels(self) -> int:
         """How many kernels are others than the usual ones, because these need more scratch memory."""
+        return len({kernel for kernel, variant in self._variants if variant == LEAN})
+
+    @property
+    def tiled_kernels(self) -> int:
+        """How many kernels run in tiles that are copied from and to slow memory meanwhile."""
+        return len({kernel for kernel, variant in self._variants if variant != LEAN})
+
+    @property
+    def _variants(self) -> set[tuple[str, str]]:
         kernel_of = self.lowered.extraction.kernels
         runs = (step for step in self.plan.schedule.steps if isinstance(step, Compute))
-        return len({kernel_of[run.op] for run in runs if run.variant})
+        return {(kernel_of[run.op], run.variant) for run in runs if run.variant}
 
     @property
     def slices(self) -> int:
@@ -185,29 +201,98 @@ def plan_training(
     )
     lowered = lower()
     fixed = outside_views(lowered, machine.outside)
-    function = Forms(
-        lowered,
-        partial(lower, fuses_updates=False),
-        TargetKernels(machine.code, optimize),
-        lambda form: region_problem(form, machine, fixed),
-    )
+    prepared = TargetKernels(machine.code, optimize)
+    divided = partial(lower, fuses_updates=False)
+    function = _forms(lowered, divided, prepared, machine, fixed)
     whole = function.problem_of(lowered)
+    in_place = state_in_place(lowered, machine, whole, prepared)
+    if wishes.schedule is None and in_place:
+        return _plan_in_place(training, machine, options, on_progress, function, fixed, in_place)
     if wishes.schedule is None:
-        lowered, plan = plan_forms(
-            function,
-            machine.platform.device(machine.first).budget_bytes,
-            options,
-            # The evaluation needs the bytes above the state in one piece.
-            lambda problem, options, start: _plan(
-                problem, options, on_progress, start, prefer_reserved_home=True
-            ),
-        )
+        lowered, plan = _plan_whole(function, machine, options, on_progress)
     else:
         lowered, plan = _plan_running(
             function, function.running(wishes.schedule), wishes.schedule, wishes.schedule_name
         )
     planned = _with_program(training, machine, lowered, plan, fixed)
     return replace(planned, keep_all_bytes=_keep_all_bytes(whole, machine))
+
+
+def _plan_whole(
+    function: Forms, machine: Machine, options: PlanOptions, on_progress: OnProgress | None
+) -> tuple[LoweredStep, Plan]:
+    return plan_forms(
+        function,
+        machine.platform.device(machine.first).budget_bytes,
+        options,
+        # The evaluation needs the bytes above the state in one piece.
+        lambda problem, options, start: _plan(
+            problem, options, on_progress, start, prefer_reserved_home=True
+        ),
+    )
+
+
+def _plan_in_place(
+    training: TrainingStep,
+    machine: Machine,
+    options: PlanOptions,
+    on_progress: OnProgress | None,
+    function: Forms,
+    fixed: Mapping[str, OutsideView],
+    in_place: Mapping[str, ArenaView],
+) -> PlannedTraining:
+    """The step with state copied whole, or where it lies: the better of two plans, each in half the time."""
+    half = options.within(options.limits.time_limit_s / 2)
+    refused: NoScheduleError | None = None
+    copied: tuple[LoweredStep, Plan] | None = None
+    try:
+        copied = _plan_whole(function, machine, half, on_progress)
+    except NoScheduleError as error:
+        refused = error
+    there: dict[str, Operand] = {**fixed, **in_place}
+    align = machine.platform.alignment_bytes
+    start = {place.device: end_of(in_place, align) for place in in_place.values()}
+    sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
+    forms = _forms(
+        function.whole, function.divided, function.prepared, machine, there, _behind(sizes, start)
+    )
+    try:
+        lowered, plan = _plan_whole(forms, machine, half, on_progress)
+    except NoScheduleError:
+        if copied is None:
+            assert refused is not None
+            raise refused from None
+        plan = copied[1]
+    if copied is not None and copied[1].step_us() <= plan.step_us():
+        planned = _with_program(training, machine, *copied, fixed)
+    else:
+        planned = _with_program(training, machine, lowered, plan, there, start)
+    return replace(
+        planned, keep_all_bytes=_keep_all_bytes(function.problem_of(function.whole), machine)
+    )
+
+
+def _forms(
+    whole: LoweredStep,
+    divided: Callable[[], LoweredStep],
+    prepared: TargetKernels,
+    machine: Machine,
+    fixed: Mapping[str, Operand],
+    sizes: Mapping[str, int] | None = None,
+) -> Forms:
+    """The forms of a function some of whose tensors are `fixed`, in regions of such sizes."""
+
+    def problem_of(form: LoweredStep) -> Problem:
+        costs = slow_op_costs(form, machine, fixed)
+        return region_problem(form, machine, fixed, costs).with_budgets(sizes or {})
+
+    return Forms(
+        whole,
+        divided,
+        prepared,
+        problem_of,
+        lambda form: with_tiles(form, machine, fixed, prepared),
+    )
 
 
 def plan_as_planned(
@@ -265,18 +350,19 @@ def _with_program(
     machine: Machine,
     lowered: LoweredStep,
     plan: Plan,
-    fixed: Mapping[str, OutsideView],
+    fixed: Mapping[str, Operand],
+    start_bytes: Mapping[str, int] | None = None,
 ) -> PlannedTraining:
     problem = plan.problem
-    program = make_step_program(lowered, plan, fixed=fixed)
+    program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=start_bytes)
     state = {
         k: v
         for k, v in program.interface.inputs.items()
         if program.interface.roles[k] in machine.state_roles
     }
     end = dict.fromkeys(problem.platform.index, 0)
-    for name, place in state.items():
-        size = problem.graph.tensor[name].size_bytes
+    for place in state.values():
+        size = round_up(place.size_bytes, machine.platform.alignment_bytes)
         end[place.device] = max(end[place.device], place.offset_bytes + size)
     function = PlannedFunction(
         lowered, plan, program, _constants(lowered, fixed, training.initial_state)
@@ -362,11 +448,13 @@ def plan_shared(
     fixed: dict[str, Operand] = {**outside, **shared}
     sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
     rest, taken = (_behind(limit, layout.end_bytes) for limit in (sizes, taken_bytes))
-    forms = Forms(
+    forms = _forms(
         lowered,
         lambda: lowered,  # it updates nothing, or has no batch
         TargetKernels(machine.code, optimize),
-        lambda form: region_problem(form, machine, fixed).with_budgets(rest),
+        machine,
+        fixed,
+        rest,
     )
     try:
         lowered, plan = plan_forms(

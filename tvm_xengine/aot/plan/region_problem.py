@@ -42,6 +42,8 @@ class Machine:
         The TVM target of the kernels.
     outside
         Roles of the tensors that the training step reads outside the regions.
+    has_dma
+        Whether something else than the processor copies between regions.
     """
 
     target: EmbeddedTarget
@@ -49,6 +51,7 @@ class Machine:
     bandwidth_gb_s: Mapping[str, float]
     code: tvm.target.Target
     outside: frozenset[Role] = OUTSIDE
+    has_dma: bool = False
 
     @property
     def state_roles(self) -> frozenset[Role]:
@@ -97,9 +100,14 @@ def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
     return OpGraph(tensors, graph.ops, graph.outputs)
 
 
-def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
+def region_problem(
+    lowered: LoweredStep,
+    machine: Machine,
+    fixed: Mapping[str, Operand],
+    costs: Mapping[str, Mapping[str, OpCost]],
+) -> Problem:
     """The problem in which tensors that are `fixed` take no bytes, and the state has one home."""
-    platform, costs = machine.platform, static_op_costs(lowered, machine)
+    platform = machine.platform
     light = without_bytes(lowered.extraction.graph, fixed)
     home = _state_home(light, costs, machine)
     state = {tensor.name: home for tensor in light.bases if tensor.role in machine.state_roles}

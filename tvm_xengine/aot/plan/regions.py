@@ -149,5 +149,10 @@ def writable_platform(
     return Platform(devices, links, home, alignment_bytes)
 
 
+def copy_link(src: str, dst: str, bandwidth_gb_s: float) -> Link:
+    """The usual link from a region that is read with that bandwidth."""
+    return Link(src, dst, _COPY_LATENCY_US, min(bandwidth_gb_s, _COPY_GB_S))
+
+
 def _copy_gb_s(src: Region, dst: Region) -> float:
     return min(region.bandwidth_gb_s or _COPY_GB_S for region in (src, dst))

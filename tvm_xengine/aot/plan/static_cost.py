@@ -8,7 +8,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.operation_count import count_operations
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
-_ACCESS_BYTES = 4
+ACCESS_BYTES = 4
 """Of a float32, which is what nearly every access of a kernel reads or writes."""
 
 _LEAST_US = 1e-3
@@ -25,14 +25,12 @@ def static_costs(target: EmbeddedTarget, bandwidth_gb_s: float | None = None) ->
         instruction.
     """
     return lambda kernels: {
-        kernel.symbol: OpCost(
-            _static_us(kernel, target, bandwidth_gb_s), source=CostSource.ROOFLINE
-        )
+        kernel.symbol: OpCost(static_us(kernel, target, bandwidth_gb_s), source=CostSource.ROOFLINE)
         for kernel in {kernel.symbol: kernel for kernel in kernels}.values()
     }
 
 
-def _static_us(kernel: DeviceKernel, target: EmbeddedTarget, bandwidth_gb_s: float | None) -> float:
+def static_us(kernel: DeviceKernel, target: EmbeddedTarget, bandwidth_gb_s: float | None) -> float:
     """Cycles of the operations, and for a slow region the time of its accesses on top.
 
     A small core waits for its accesses (Williams, Waterman and Patterson's roofline, with a sum
@@ -43,5 +41,5 @@ def _static_us(kernel: DeviceKernel, target: EmbeddedTarget, bandwidth_gb_s: flo
     cycles = float_cycles * count.float_ops + other_cycles * (count.accesses + 2 * count.loop_steps)
     access_us = 0.0
     if bandwidth_gb_s is not None:
-        access_us = _ACCESS_BYTES * count.accesses / (1000.0 * bandwidth_gb_s)
+        access_us = ACCESS_BYTES * count.accesses / (1000.0 * bandwidth_gb_s)
     return max(cycles / target.clock_mhz + access_us, _LEAST_US)

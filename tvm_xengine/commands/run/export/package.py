@@ -272,6 +272,7 @@ def _document(
         },
         "slices": {entry.value: planned.slices for entry, planned in report.functions.items()},
         "lean_kernels": {entry.value: f.lean_kernels for entry, f in report.functions.items()},
+        "tiled_kernels": {entry.value: f.tiled_kernels for entry, f in report.functions.items()},
         "status": plan.result.status.value,
         "gap": plan.result.gap,
         "recomputed_ops": plan.recomputed_ops,
@@ -337,10 +338,12 @@ def _print(report: ExportReport, terminal: Terminal, compared: Sequence[Alternat
     schedule = plan.schedule
     for entry, program in package.functions.items():
         arena = ", ".join(f"{r} {n}" for r, n in program.interface.arena_bytes.items() if n)
-        slices, lean = report.functions[entry].slices, report.functions[entry].lean_kernels
+        function = report.functions[entry]
+        slices, lean, tiled = function.slices, function.lean_kernels, function.tiled_kernels
         divided = f", in {slices} slices of the batch" if slices > 1 else ""
         leaner = f", {lean} kernels in less scratch memory" if lean else ""
-        terminal.note(f"{entry.value}: {arena} bytes{divided}{leaner}")
+        in_tiles = f", {tiled} kernels in tiles" if tiled else ""
+        terminal.note(f"{entry.value}: {arena} bytes{divided}{leaner}{in_tiles}")
     if plan.simulation.energy_uj:
         terminal.note(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
     kept = (

@@ -1,0 +1,140 @@
+"""Products whose operands lie in slow memory run in tiles: the bits are those of whole ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tvm_xengine as xe
+from tests.aot.examples import need_tools
+from tests.aot.test_dma import run_with_simulated_dma
+from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.plan import plan_step
+from tvm_xengine.aot.plan.tiles import TiledKernel
+from tvm_xengine.errors import NoScheduleError
+
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def perceptron(wide: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Linear(32, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, 4))
+    )
+
+
+def convolutions() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(32 * 3 * 3, 4)),
+    )
+
+
+def exported(
+    folder: Path,
+    model: nn.Module,
+    shape: tuple[int, ...],
+    sram: str,
+    target: str = "host",
+    optimizer: xe.SGD | xe.Adam | None = None,
+) -> ExportReport:
+    training = xe.training_step(
+        model, torch.zeros(shape), loss="cross_entropy", optimizer=optimizer or xe.SGD(0.1)
+    )
+    regions = {"sram": sram, "psram": "1MiB"}
+    return xe.export_for_target(
+        *(training, folder),
+        target=target,
+        regions=regions,
+        time_limit_s=2.0,
+        objective="makespan",
+    )
+
+
+def without_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_step, "state_in_place", lambda *_: {})
+    monkeypatch.setattr(plan_step, "with_tiles", lambda form, *_: form)
+
+
+def losses_and_sums(rows: list[list[str]]) -> set[tuple[str, ...]]:
+    return {tuple(row[:2]) for row in rows}
+
+
+def tiled(report: ExportReport) -> int:
+    return sum(isinstance(one, TiledKernel) for one in report.package.kernels.values())
+
+
+def test_any_delay_of_the_dma_leaves_the_same_bits(tmp_path: Path) -> None:
+    """Nothing outside the arenas is touched, and nothing undefined is done."""
+    need_tools("host")
+    report = exported(tmp_path / "tiled", perceptron(32), (3, 32), "4KiB")
+    assert report.leading.tiled_kernels >= 3
+    rows = run_with_simulated_dma(report, tmp_path, SANITIZED)
+    assert len(losses_and_sums(rows)) == 1
+    assert rows[0][2] == "0" < rows[1][2]
+
+
+@pytest.mark.slow
+def test_tiles_fit_where_whole_operands_do_not_and_leave_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_tools("host")
+    report = exported(tmp_path / "tiled", perceptron(64), (4, 32), "8KiB")
+    assert report.leading.tiled_kernels >= 5
+    rows = run_with_simulated_dma(report, tmp_path, SANITIZED)
+    without_tiles(monkeypatch)
+    with pytest.raises(NoScheduleError):
+        exported(tmp_path / "too_small", perceptron(64), (4, 32), "8KiB")
+    whole = exported(tmp_path / "whole", perceptron(64), (4, 32), "24KiB")
+    assert not tiled(whole)
+    assert losses_and_sums(run_with_simulated_dma(whole, tmp_path)) == losses_and_sums(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "model", "shape", "sram", "optimizer"),
+    [
+        ("cortex-m7", perceptron(96), (4, 32), "20KiB", None),
+        ("cortex-m55", perceptron(96), (4, 32), "20KiB", None),
+        ("rv32imafc", perceptron(96), (3, 32), "20KiB", None),
+        ("cortex-m7", perceptron(96), (4, 32), "60KiB", xe.SGD(0.1, momentum=0.9)),
+        ("cortex-m7", perceptron(96), (4, 32), "60KiB", xe.Adam(0.01)),
+        ("cortex-m7", convolutions(), (2, 3, 8, 8), "16KiB", None),
+    ],
+)
+def test_they_do_on_emulated_boards(
+    target: str,
+    model: nn.Module,
+    shape: tuple[int, ...],
+    sram: str,
+    optimizer: xe.SGD | xe.Adam | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    need_tools(target)
+    report = exported(tmp_path / "tiled", model, shape, sram, target, optimizer)
+    assert tiled(report)
+    rows = run_with_simulated_dma(report, tmp_path)
+    assert len(losses_and_sums(rows)) == 1
+    without_tiles(monkeypatch)
+    whole = exported(tmp_path / "whole", model, shape, "100KiB", target, optimizer)
+    assert not tiled(whole)
+    if whole.package.channels:
+        assert losses_and_sums(run_with_simulated_dma(whole, tmp_path)) == losses_and_sums(rows)
+
+
+@pytest.mark.slow
+def test_a_plan_takes_tiles_where_they_are_predicted_to_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for whole operands, too."""
+    report = exported(tmp_path / "tiled", perceptron(96), (4, 32), "48KiB", "cortex-m7")
+    without_tiles(monkeypatch)
+    whole = exported(tmp_path / "whole", perceptron(96), (4, 32), "48KiB", "cortex-m7")
+    for entry in (Entry.TRAIN_STEP, Entry.EVAL):
+        taken, other = report.functions[entry], whole.functions[entry]
+        assert taken.tiled_kernels
+        assert taken.plan.simulation.makespan_us < other.plan.simulation.makespan_us
