@@ -227,7 +227,11 @@ int main(void) {
         if (!any(8)) { labels[1] = any(2) ? 4 : -1; is_label_bad = 1; }
         is_bad |= !has_state;
         {
-          void *a = pointer(x + 16, sizeof *x, 0), *b = pointer(labels + 1, sizeof *labels, 0);
+          void *a = pointer(x + 16, sizeof *x, 0);
+          int was_bad = is_bad;
+          void *b = pointer(labels + 1, sizeof *labels, 0);
+          for (size_t k = 0; k < REGIONS; k++) /* one label ends where the region begins */
+            if (b == regions[k].at - sizeof *labels) { b = labels + 1; is_bad = was_bad; }
           void *c = pointer(results + any(4), 1, 1), *d = pointer(results + 64 + any(4), 1, 1);
           code = F(_accumulate)(given, a, b, c, d);
         }

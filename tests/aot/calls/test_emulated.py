@@ -11,7 +11,9 @@ from tvm_xengine.aot.check.emulation import (
     run_program,
     selftest_build,
 )
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.package.contents import inputs_of
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 
 USER = ("aarch64", "armhf", "riscv64")
@@ -109,7 +111,8 @@ def test_last_stage_of_resnet8_is_tuned_in_256_kib(target: str, tmp_path: Path) 
         storage=ShortStorage(parameters=True),
     )
     package = report.package
-    assert sum(field.size_bytes for field in package.train.inputs) == batch_bytes
+    given = inputs_of(package.functions[Entry.TRAIN_STEP])
+    assert sum(view.size_bytes for view in given.values()) == batch_bytes
     assert sum(package.regions.values()) + batch_bytes <= limit
     trained = {tensor.name for tensor in package.state}
     assert {"stage3_conv1_weight", "stage3_conv2_weight", "stage3_shortcut_weight"} <= trained

@@ -40,7 +40,7 @@ LABEL_BOUNDS = (
 )
 MUTANTS = (
     Mutant("i < 2u; ++i) if ((labels", "i < 1u; ++i) if ((labels"),
-    Mutant("i < 32u; ++i) if (!(x", "i < 31u; ++i) if (!(x"),
+    Mutant("i < 32u; ++i) if (!(fabsf(x", "i < 31u; ++i) if (!(fabsf(x"),
     Mutant("!(fabsf(x[i]) <= FLT_MAX)", "x[i] != x[i]"),
     Mutant("!(fabsf(lr) <= FLT_MAX)", "lr != lr"),
     Mutant("sram_bytes < TINY_MLP_SRAM_BYTES", "sram_bytes + 1 < TINY_MLP_SRAM_BYTES"),
