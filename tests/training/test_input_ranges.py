@@ -74,3 +74,27 @@ def test_an_input_may_have_the_values_that_pytorch_takes() -> None:
         for value in (-101, -100, *range(-3 * ROWS, 3 * ROWS), *range(30, 40), -35, -36):
             inside = allowed.low <= value <= allowed.high or value in allowed.besides
             assert inside == is_taken(name, value), (name, value, str(allowed))
+
+
+class Parts(nn.Module):
+    """Columns that index tables of 3 and 6 rows, the ends of edges, and one that is half a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(3, 2), nn.Embedding(6, 2)])
+
+    def forward(self, columns: Tensor, edges: Tensor, half: Tensor) -> Tensor:
+        found = [table(columns[:, k]) for k, table in enumerate(self.tables)]
+        near = self.tables[1].weight[edges[0]] + self.tables[1].weight[edges[1]]
+        return sum(found) + near + self.tables[0](half[0]) * half[1][:, None]
+
+
+def test_parts_of_an_input_may_have_what_may_stand_in_one_of_them() -> None:
+    given = tuple(torch.zeros(shape, dtype=torch.int64) for shape in ((4, 2), (2, 4), (2, 4)))
+    model = from_torch_export(torch.export.export(Parts(), given, strict=False))
+    source = read_forward_ops(model.main)
+    ranges = index_ranges(source, source.params[: len(model.input_names)])
+    assert {name: str(allowed) for name, allowed in ranges.items()} == {
+        "columns": "0..5",
+        "edges": "-6..5",
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,14 @@ class Integers:
     at
         From the value of an element of the input to what is computed from it: one number, or an array
         where that depends on the place.
+    places
+        Of the elements of the input that they are computed from, counted in its flat order; in the
+        shape of the tensor. Of what is known, a number without a meaning.
     """
 
     origin: relax.Var | None
     at: Callable[[int], Numbers]
+    places: Numbers
 
     @property
     def known(self) -> Numbers | None:
@@ -82,9 +87,7 @@ def index_values(
     values
         Of parameters, by name.
     """
-    found: dict[relax.Expr, Integers] = {
-        var: Integers(var, np.array) for var in inputs if _is_whole(var)
-    }
+    found: dict[relax.Expr, Integers] = {var: _given(var) for var in inputs if _is_whole(var)}
     for param in source.params:
         if param.name in values and _is_whole(param):
             found[param] = _known(np.asarray(values[param.name]))
@@ -109,7 +112,12 @@ def _is_whole(value: relax.Expr) -> bool:
 
 
 def _known(value: Numbers) -> Integers:
-    return Integers(None, lambda _: value)
+    return Integers(None, lambda _: value, np.array(0))
+
+
+def _given(var: relax.Var) -> Integers:
+    shape = static_shape(var.ty)
+    return Integers(var, np.array, np.arange(prod(shape)).reshape(shape))
 
 
 def _of(operand: relax.Expr, found: Mapping[relax.Expr, Integers]) -> Integers | None:
@@ -160,22 +168,33 @@ def _computed(op: ForwardOp, operands: Sequence[Integers | None]) -> Integers | 
     if not given or len(given) < len(operands) or len(origins) > 1:
         return None
     pointwise = _POINTWISE.get(op.op.removeprefix("relax."))
-    if pointwise is None and origins and (op.op not in _MOVED or given[0].at(0).size > 1):
-        return None  # which place has which value would be lost
     dtype = str(op.results[0].ty.dtype)
-
-    def at(value: int) -> Numbers:
-        read = [one.at(value) for one in given]
-        made = _moved(op, *read) if pointwise is None else pointwise(*read)
-        return np.asarray(made).astype(dtype)
-
-    if origins:
-        return Integers(origins.pop(), at)
     try:
-        with np.errstate(all="ignore"):
-            return _known(at(0))
+        if not origins:
+            read = [one.at(0) for one in given]
+            with np.errstate(all="ignore"):
+                value = _moved(op, *read) if pointwise is None else pointwise(*read)
+            return _known(np.asarray(value).astype(dtype))
+        if pointwise is None:
+            return _part(op, *given)
     except _NotFollowed:
         return None
+    shape = static_shape(op.results[0].ty)
+    first, *more = (np.broadcast_to(one.places, shape) for one in given if one.origin is not None)
+    if not all(np.array_equal(first, one) for one in more):
+        return None  # of different elements
+
+    def at(value: int) -> Numbers:
+        return np.asarray(pointwise(*(one.at(value) for one in given))).astype(dtype)
+
+    return Integers(origins.pop(), at, first)
+
+
+def _part(op: ForwardOp, whole: Integers, *others: Integers) -> Integers:
+    """Integers in other places, or some of them."""
+    if any(one.origin is not None for one in others) or whole.at(0).size > 1:
+        raise _NotFollowed  # which place has which value would be lost
+    return replace(whole, places=_moved(op, whole.places, *(one.at(0) for one in others)))
 
 
 class _NotFollowed(Exception):
@@ -191,8 +210,6 @@ _MOVED = frozenset(
 
 def _moved(op: ForwardOp, x: Numbers, *others: Numbers) -> Numbers:
     """The values of an op that moves elements."""
-    if op.op in _MOVED and x.size == 1:
-        return x.reshape(())
     shape = static_shape(op.results[0].ty)
     if op.op == "relax.permute_dims":
         axes = op.call.attrs.axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +11,21 @@ from tvm import relax
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.index_values import Read, index_values
+from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.value_range import ValueRange
 
 if TYPE_CHECKING:
     from tvm_xengine.training.losses import Loss
 
+_MOST_READS = 62
+"""Reads of one input that are told apart, one bit of a number each; a network has a few."""
+
 
 def index_ranges(source: ForwardOps, inputs: Sequence[relax.Var]) -> dict[str, ValueRange]:
-    """For each input that tensors are indexed with, the values that lie inside all of them."""
+    """For each input that tensors are indexed with, the values that lie inside all of them.
+
+    Where its parts index different tensors, the values that may stand in some part.
+    """
     reads, numbers = index_values(source, inputs, {})
     ranges = {}
     for var in inputs:
@@ -39,8 +47,10 @@ def value_ranges(
 def _allowed(var: relax.Var, reads: Sequence[Read], numbers: Iterable[int]) -> ValueRange | None:
     """The values that fit, which lie side by side but for `numbers` (of an ignored label); None: all."""
 
+    groups = _read_together(var, reads)
+
     def fits(value: int) -> bool:
-        return all(read.fits(value) for read in reads)
+        return any(all(read.fits(value) for read in group) for group in groups)
 
     limits = np.iinfo(str(var.ty.dtype))
     able = [n for n in numbers if limits.min <= n <= limits.max]
@@ -52,6 +62,18 @@ def _allowed(var: relax.Var, reads: Sequence[Read], numbers: Iterable[int]) -> V
         return None
     besides = {n for n in able if not low <= n <= high and fits(n)}
     return ValueRange(low, high, tuple(sorted(besides)))
+
+
+def _read_together(var: relax.Var, reads: Sequence[Read]) -> list[list[Read]]:
+    """The reads of each part of an input; an element that is no index has none."""
+    reads = reads[:_MOST_READS]
+    sets = np.zeros(max(prod(static_shape(var.ty)), 1), np.int64)
+    for position, read in enumerate(reads):
+        sets[np.unique(read.indices.places)] |= 1 << position
+    return [
+        [read for position, read in enumerate(reads) if found >> position & 1]
+        for found in np.unique(sets).tolist()
+    ]
 
 
 def _last(fits: Callable[[int], bool], start: int, end: int) -> int:
