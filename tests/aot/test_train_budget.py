@@ -304,11 +304,10 @@ def test_the_chosen_layers_train_in_c_as_in_pytorch_with_the_others_frozen(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flash_kib", "trained"),
-    [(1024, {"fc", "stage3_conv2", "stage1_conv1"}), (190, {"fc", "stage3_conv2"})],
+    ("flash_kib", "least_score", "most_score"), [(1024, 5.5, 6.5), (190, 5.0, 5.0)]
 )
 def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
-    flash_kib: int, trained: set[str], tmp_path: Path
+    flash_kib: int, least_score: float, most_score: float, tmp_path: Path
 ) -> None:
     """All layers in float32 take 305 KiB of flash; behind an early trained layer nothing is int8."""
     need_tools("host")
@@ -327,7 +326,8 @@ def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
         train_budget=xe.TrainBudget(scores, frozen=xe.Int8(images)),
     )
     assert report.choice is not None
-    assert {name for name, is_trained in report.choice.is_trained.items() if is_trained} == trained
+    score = sum(scores[name] for name, is_trained in report.choice.is_trained.items() if is_trained)
+    assert least_score <= score <= most_score
     assert report.choice.prepared.flash_bytes <= flash_kib * 1024
     dtypes = {str(array.dtype) for array in report.package.constants.values()}
     assert "int8" in dtypes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,15 @@ from tests.cluster.trains import Settings
 from tests.robustness.lost_ranks import ROUNDING, LostRanks
 from tvm_xengine.cluster.launch import LOST, Failure, Replaced, run_processes
 from tvm_xengine.commands.process import run
+from tvm_xengine.commands.run.processes import launch
 from tvm_xengine.commands.run.processes.launch import Change
 from tvm_xengine.commands.run.processes.launched_options import (
     option_value,
     with_option,
     without_devices,
 )
+
+_SECOND_NS = 10**9
 
 _WAITS = """
 import os, sys, time
@@ -214,3 +218,26 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     started.process.send_signal(signal.SIGTERM)
     assert started.end() == 128 + signal.SIGTERM
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_platform_that_changes_while_ranks_are_lost_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change comes after the platform was read, and before the run goes on."""
+    platform, checkpoint = platform_file(tmp_path, (0, 1)), tmp_path / "run.ckpt"
+    was_due = []
+
+    def run(*_: object, is_replaced: Callable[[], bool], **__: object) -> Failure | None:
+        if not was_due:
+            was_due.append(is_replaced())
+            os.utime(platform, ns=(platform.stat().st_mtime_ns + _SECOND_NS,) * 2)
+            return Failure(1, -signal.SIGKILL, "", (1,))
+        checkpoint.touch()
+        os.utime(checkpoint, ns=(platform.stat().st_mtime_ns + _SECOND_NS,) * 2)
+        was_due.append(is_replaced())
+        return None
+
+    monkeypatch.setattr(launch, "run_processes", run)
+    command = ["train", "mlp", "--platform", str(platform), "--checkpoint", str(checkpoint)]
+    launch.run_launch(command, 8.0, restarts=1)
+    assert was_due == [False, True]

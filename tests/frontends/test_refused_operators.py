@@ -66,10 +66,10 @@ def test_an_operator_of_onnx(operator: str, reason: str, advice: str) -> None:
         helper.make_node("Mul", ["x", "w"], ["scaled"], "/body/Mul"),
         helper.make_node(operator, ["scaled"], ["y"], f"/head/{operator}"),
     ]
-    described = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in ("x", "y")
-    ]
-    graph = helper.make_graph(nodes, "g", described[:1], described[1:], [weight])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))
+    made = TensorProto.INT64 if operator == "NonZero" else TensorProto.FLOAT
+    y = helper.make_tensor_value_info("y", made, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     with pytest.raises(UnsupportedModelError) as caught:
         import_model("net", model)

@@ -1,4 +1,8 @@
-"""Packages on emulated processors: losses within 1e-5 of this machine's virtual machine."""
+"""Packages on emulated processors: losses within 1e-5 of this machine's virtual machine.
+
+With vectors, within three times the error of float32: sums are rounded in another order, and training
+amplifies that.
+"""
 
 from pathlib import Path
 
@@ -33,7 +37,8 @@ def passes(report: ExportReport, folder: Path, *flags: str) -> None:
     losses = printed_losses(done)
     assert done.returncode == 0, (done.returncode, losses[-1:], done.stderr)
     assert len(losses) == 20
-    assert losses == pytest.approx(report.expected.losses, rel=1e-5, abs=1e-5)
+    own = 3 * report.expected.rounding_error if package.target.has_helium else 0.0
+    assert losses == pytest.approx(report.expected.losses, rel=max(1e-5, own), abs=1e-5)
 
 
 @pytest.mark.parametrize(

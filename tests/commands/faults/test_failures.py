@@ -4,13 +4,16 @@ import errno
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tvm_xengine.commands import dispatch
+from tvm_xengine.commands.app import app
 from tvm_xengine.commands.entry import main
 from tvm_xengine.errors import InvalidPlatformError
 
@@ -69,19 +72,19 @@ def test_standard_output_on_a_full_disk_is_named(
 ) -> None:
     with FULL.open("w") as full:  # closing it would raise if anything were left
         monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(app, "console", Console())  # it keeps what it could not write
         assert main([command]) == 2
     said = "tvm-xengine: error: standard output: No space left on device\n"
     assert capsys.readouterr().err == said
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")
-def test_standard_output_without_a_buffer_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with io.TextIOWrapper(FULL.open("wb", buffering=0), write_through=True) as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        assert main(["--version"]) == 2
-    assert "standard output: No space left" in capsys.readouterr().err
+def test_standard_output_without_a_buffer_is_named() -> None:
+    command = [sys.executable, "-u", "-m", "tvm_xengine", "--version"]
+    with FULL.open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "standard output: No space left" in done.stderr
 
 
 @pytest.mark.parametrize("write_through", [False, True])
@@ -109,6 +112,7 @@ def test_who_reads_the_output_may_leave(
     os.close(reading)
     with os.fdopen(writing, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
+        monkeypatch.setattr(app, "console", Console())  # it is silent from then on
         assert main(["--version"]) == 141
     assert capsys.readouterr().err == ""
 

@@ -46,6 +46,7 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
     checkpoint = option_value(command, "--checkpoint")
     if restarts and checkpoint is None:
         raise UsageError("--restarts goes on from a checkpoint: give train --checkpoint FILE")
+    change = Change(Path(file), checkpoint)
     platform = read_platform(file)
     if platform.ranks == 1:
         raise UsageError(
@@ -53,8 +54,8 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
             " give some devices `rank = 1` or another host in the platform file"
         )
     names = frozenset(platform.index)
-    launched = _Launched(tuple(command), names, Path(file), checkpoint, rank_timeout_s)
-    outcome = launched.begin(platform)
+    launched = _Launched(tuple(command), names, checkpoint, rank_timeout_s)
+    outcome = launched.begin(platform, change)
     while outcome is not None:
         if isinstance(outcome, Failure):
             if not outcome.lost or not restarts:
@@ -62,8 +63,9 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
             restarts -= 1
             platform = platform.without_ranks(outcome.lost)
         else:
+            change = Change(Path(file), checkpoint)
             platform = read_platform(file)
-        outcome = launched.go_on(platform)
+        outcome = launched.go_on(platform, change)
 
 
 @dataclass(frozen=True)
@@ -76,22 +78,18 @@ class _Launched:
         As it was given.
     devices
         Names of the devices that it was given for.
-    file
-        The platform file. Once it has changed, and a checkpoint was written since, the run goes on with
-        the devices that it names now.
     """
 
     command: tuple[str, ...]
     devices: frozenset[str]
-    file: Path
     checkpoint: str | None
     rank_timeout_s: float
 
-    def begin(self, platform: Platform) -> Failure | Replaced | None:
+    def begin(self, platform: Platform, change: Change) -> Failure | Replaced | None:
         """Run the command as it is."""
-        return self._run(self.command, platform)
+        return self._run(self.command, platform, change)
 
-    def go_on(self, platform: Platform) -> Failure | Replaced | None:
+    def go_on(self, platform: Platform, change: Change) -> Failure | Replaced | None:
         """Run it on other devices, from its checkpoint if it has written one."""
         exists = self.checkpoint is not None and Path(self.checkpoint).exists()
         where = f"from {self.checkpoint}" if exists else "from the beginning"
@@ -105,15 +103,17 @@ class _Launched:
         with TemporaryDirectory() as folder:
             file = Path(folder) / "platform.toml"
             platform.save(file)
-            return self._run(with_option(again, "--platform", str(file)), platform)
+            return self._run(with_option(again, "--platform", str(file)), platform, change)
 
-    def _run(self, command: Sequence[str], platform: Platform) -> Failure | Replaced | None:
+    def _run(
+        self, command: Sequence[str], platform: Platform, change: Change
+    ) -> Failure | Replaced | None:
         outcome = run_processes(
             ["-m", "tvm_xengine", *command],
             platform.ranks,
             hosts=platform.hosts,
             timeout_s=self.rank_timeout_s,
-            is_replaced=Change(self.file, self.checkpoint).is_due,
+            is_replaced=change.is_due,
         )
         if isinstance(outcome, Failure):
             _tell(outcome)
@@ -121,7 +121,11 @@ class _Launched:
 
 
 class Change:
-    """A change of a platform file, which is due once a checkpoint was written after it."""
+    """A change of a platform file since now, due once a checkpoint was written after it.
+
+    The run then goes on with the devices that the file names. It is made before the file is read, so that no
+    change is missed.
+    """
 
     def __init__(self, file: Path, checkpoint: str | None) -> None:
         self._file, self._checkpoint = file, None if checkpoint is None else Path(checkpoint)
