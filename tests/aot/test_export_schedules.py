@@ -51,6 +51,7 @@ def test_recomputed_ops_run_twice_and_kept_ones_once(form: str, tmp_path: Path) 
         assert len([op for op in ops if op.startswith("linear_add_relu")]) == 1 + number, ops
 
 
+@pytest.mark.slow
 def test_pinned_ops_run_on_their_region(tmp_path: Path) -> None:
     need_tools("host")
     saved = tmp_path / "saved.json"

@@ -71,6 +71,7 @@ class Session:
         return ctypes.c_void_p(array.ctypes.data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", [pytest.param("gcc", marks=pytest.mark.slow), "clang"])
 def test_self_test_passes_under_sanitizers(
     compiler: str, report: ExportReport, tmp_path: Path

@@ -141,6 +141,7 @@ def test_frozen_parameters_are_constants_in_the_estimate(cache: Path) -> None:
     assert "activations" in found.report()
 
 
+@pytest.mark.slow
 def test_another_device_that_computes_is_no_room_for_this_one(cache: Path) -> None:
     module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)))
     batch = torch.randn(64, 32)

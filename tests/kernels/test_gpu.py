@@ -74,6 +74,7 @@ def test_small_kernels_compute_the_same_on_an_emulated_gpu(tmp_path):
     require_same_numbers(funcs, tmp_path)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_dropouts_in_a_row_compute_the_same_on_an_emulated_gpu(tmp_path):
     def body(layers):

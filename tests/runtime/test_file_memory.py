@@ -111,6 +111,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
         FileMemory(64, str(folder))
 
 
+@pytest.mark.slow
 def test_a_folder_that_disappears_takes_no_state_along(tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()

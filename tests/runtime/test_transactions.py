@@ -123,6 +123,7 @@ def _copies(step: xe.Step, *, reads: bool) -> list[list[Call]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_full_ends_training_with_the_state_of_the_last_step(
     tmp_path: Path, cache: Path
 ) -> None:

@@ -148,6 +148,7 @@ class _NormTwice(nn.Module):
         return self.last(self.norm(self.second(hidden)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_each_call_of_a_norm_counts(compile_step: Compile, parts: int) -> None:
     """Twice per batch, and in every micro-batch; here under a budget that recomputes."""

@@ -55,6 +55,7 @@ def test_a_resumed_run_takes_the_steps_that_are_left_of_its_epochs(
     assert len(rest["losses"]) == len(steps) - 15
 
 
+@pytest.mark.slow
 def test_a_run_of_so_many_steps_goes_on_bit_for_bit(cache: Path, tmp_path: Path) -> None:
     state = str(tmp_path / "state.safetensors")
     options = ("--optimizer", "momentum", "--no-compare", "--batch", "64")

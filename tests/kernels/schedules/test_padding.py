@@ -45,6 +45,7 @@ def single_channels(batch, channels, height, width, kernel, stride, padding, dil
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("description", "case"), CASES)
 def test_convolutions_of_single_channels_compute_what_they_did(description, case):
     for inputs, output in single_channels(*case):
