@@ -98,3 +98,24 @@ def test_parts_of_an_input_may_have_what_may_stand_in_one_of_them() -> None:
         "columns": "0..5",
         "edges": "-6..5",
     }
+
+
+class ManyColumns(nn.Module):
+    """A table that each column of an input is looked up in, as tables of categories have them."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(ROWS, COLUMNS))
+        self.columns = columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([F.embedding(x[:, k], self.w) for k in range(self.columns)]).sum(0)
+
+
+def test_no_column_is_left_out_however_many_there_are() -> None:
+    columns = 70  # more than a machine's integers have bits
+    given = (torch.zeros(2, columns, dtype=torch.int64),)
+    model = from_torch_export(torch.export.export(ManyColumns(columns), given, strict=False))
+    source = read_forward_ops(model.main)
+    (allowed,) = index_ranges(source, source.params[: len(model.input_names)]).values()
+    assert str(allowed) == f"0..{ROWS - 1}"

@@ -17,9 +17,6 @@ from tvm_xengine.scheduling.value_range import ValueRange
 if TYPE_CHECKING:
     from tvm_xengine.training.losses import Loss
 
-_MOST_READS = 62
-"""Reads of one input that are told apart, one bit of a number each; a network has a few."""
-
 
 def index_ranges(source: ForwardOps, inputs: Sequence[relax.Var]) -> dict[str, ValueRange]:
     """For each input that tensors are indexed with, the values that lie inside all of them.
@@ -66,8 +63,8 @@ def _allowed(var: relax.Var, reads: Sequence[Read], numbers: Iterable[int]) -> V
 
 def _read_together(var: relax.Var, reads: Sequence[Read]) -> list[list[Read]]:
     """The reads of each part of an input; an element that is no index has none."""
-    reads = reads[:_MOST_READS]
-    sets = np.zeros(max(prod(static_shape(var.ty)), 1), np.int64)
+    # One bit for each read, of which there may be more than a machine's integers have.
+    sets = np.zeros(max(prod(static_shape(var.ty)), 1), object)
     for position, read in enumerate(reads):
         sets[np.unique(read.indices.places)] |= 1 << position
     return [
