@@ -65,7 +65,7 @@ def test_an_interrupted_search_keeps_its_schedule_where_that_is_asked_for(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", f"--{dtype}", "all")

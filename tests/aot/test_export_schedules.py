@@ -39,7 +39,7 @@ def test_a_saved_schedule_is_edited_run_and_self_tested(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["c", pytest.param("tvm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["c", "tvm"])
 def test_recomputed_ops_run_twice_and_kept_ones_once(form: str, tmp_path: Path) -> None:
     need_tools("host")
     saved = tmp_path / "saved.json"

@@ -115,7 +115,7 @@ def test_options_offer_the_types_of_labels() -> None:
     [
         ("uint8", CrossEntropy()),
         *(
-            pytest.param(dtype, loss, marks=pytest.mark.slow)
+            (dtype, loss)
             for dtype in TYPES
             for loss in (CrossEntropy(label_smoothing=0.1), CrossEntropy(ignore_index=2), Dice())
         ),

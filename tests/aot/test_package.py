@@ -72,7 +72,7 @@ class Session:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiler", [pytest.param("gcc", marks=pytest.mark.slow), "clang"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_self_test_passes_under_sanitizers(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
@@ -401,9 +401,9 @@ def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
     ("backend", "dtype"),
     [
         ("c", "float16"),
-        pytest.param("c", "bfloat16", marks=pytest.mark.slow),
-        pytest.param("llvm", "float16", marks=pytest.mark.slow),
-        pytest.param("llvm", "bfloat16", marks=pytest.mark.slow),
+        ("c", "bfloat16"),
+        ("llvm", "float16"),
+        ("llvm", "bfloat16"),
     ],
 )
 def test_short_storage_halves_what_is_kept(

@@ -77,7 +77,7 @@ def test_a_place_of_no_block_is_moved_through_the_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
+@pytest.mark.parametrize("objective", ["cost", "makespan"])
 def test_a_step_in_blocks_gives_the_bits_of_a_step_through_the_cache(
     tmp_path: Path, cache: Path, objective: str
 ) -> None:
@@ -204,7 +204,7 @@ def _losses(step: xe.Step, steps: int = 4) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
+@pytest.mark.parametrize("objective", ["cost", "makespan"])
 def test_a_step_with_its_state_in_a_file_gives_the_same_bits(
     tmp_path: Path, cache: Path, objective: str
 ) -> None:

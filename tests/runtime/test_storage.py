@@ -109,7 +109,7 @@ def test_tensors_of_memory_begin_where_they_are_asked_to(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alignment", ["64", pytest.param("4096", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("alignment", ["64", "4096"])
 def test_views_that_the_interpreter_releases_at_its_end_do_no_harm(alignment: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", VIEWS_THAT_OUTLIVE_THEIR_ARENA, alignment],

@@ -46,9 +46,7 @@ def _train_both_ways(plans: xe.PlansTogether, steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("on", "budget"), [("one", "340KiB"), pytest.param("file", 0.8, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("on", "budget"), [("one", "340KiB"), ("file", 0.8)])
 def test_losses_and_state_are_those_of_steps_with_memory_of_their_own(
     on: str, budget: str | float, tmp_path: Path, cache: Path
 ) -> None:

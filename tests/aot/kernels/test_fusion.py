@@ -55,9 +55,7 @@ def test_exports_lose_no_more_time_than_they_save_memory(name, optimize, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "optimize", [Optimize.SPEED, pytest.param(Optimize.SIZE, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("optimize", [Optimize.SPEED, Optimize.SIZE])
 def test_fused_kernels_that_need_much_memory_are_taken_apart(optimize, monkeypatch):
     as_it_is = kernels.prepare_for_target
 

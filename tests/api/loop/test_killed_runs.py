@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moments", [4, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [4, 200])
 def test_every_resumed_run_has_the_losses_of_one_in_one_go(
     cache: Path, tmp_path: Path, moments: int
 ) -> None:

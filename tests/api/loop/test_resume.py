@@ -62,9 +62,9 @@ STEPS = 5
     ("network", "optimizer"),
     [
         ("convolutional", "adam"),
-        pytest.param("residual", "momentum", marks=pytest.mark.slow),
-        pytest.param("convolutional", "momentum", marks=pytest.mark.slow),
-        pytest.param("residual", "adam", marks=pytest.mark.slow),
+        ("residual", "momentum"),
+        ("convolutional", "momentum"),
+        ("residual", "adam"),
     ],
 )
 def test_a_checkpoint_goes_on_under_another_budget_and_on_another_platform(

@@ -149,7 +149,7 @@ class _NormTwice(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", [1, 3])
 def test_each_call_of_a_norm_counts(compile_step: Compile, parts: int) -> None:
     """Twice per batch, and in every micro-batch; here under a budget that recomputes."""
     torch.manual_seed(4)

@@ -74,9 +74,7 @@ def once_measured(cache: Path) -> Callable[[subprocess.Popen[str]], None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_while_measuring_keeps_what_was_measured(
     sent: signal.Signals, tmp_path: Path
 ) -> None:

@@ -210,9 +210,7 @@ FAST_NETWORK = "mlp"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "networks", [FAST_NETWORK, pytest.param("all", marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("networks", [FAST_NETWORK, "all"], ids=str)
 def test_shipped_features_are_those_of_the_kernels_that_did_not_change(networks, tmp_path, capsys):
     """Raise `FEATURE_SET` where this fails after a change of features; `costs refresh --labels` goes on."""
     for number, file in enumerate(read_labels(SHIPPED_LABELS)):

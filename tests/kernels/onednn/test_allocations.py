@@ -28,7 +28,7 @@ BYTES_PER_OP = 1024
 @needs_onednn
 @pytest.mark.parametrize(
     "kernels",
-    [["onednn", "tir"], pytest.param(["tir"], marks=pytest.mark.slow)],
+    [["onednn", "tir"], ["tir"]],
     ids=lambda k: k[0],
 )
 def test_a_step_allocates_no_tensors(kernels: list[str], tmp_path: Path) -> None:

@@ -123,10 +123,10 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
 @pytest.mark.parametrize(
     ("name", "batch", "size"),
     [
-        pytest.param("resnet8", 8, None, marks=pytest.mark.slow),
+        ("resnet8", 8, None),
         ("gpt_nano", 1, None),
-        pytest.param("resnet18", 4, None, marks=pytest.mark.slow),
-        pytest.param("unet", 1, 32, marks=pytest.mark.slow),
+        ("resnet18", 4, None),
+        ("unet", 1, 32),
     ],
 )
 def test_fusion_does_not_make_the_arena_larger(name, batch, size, monkeypatch):

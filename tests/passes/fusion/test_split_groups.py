@@ -151,13 +151,11 @@ def test_the_planned_arena_of_a_short_result_is_smaller(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["ds_cnn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet8", "gpt_nano"))]
-)
+@pytest.mark.parametrize("name", ["ds_cnn", "resnet8", "gpt_nano"])
 @pytest.mark.parametrize(
     "sources",
     [
-        pytest.param(("onednn", "tir"), marks=(needs_onednn, pytest.mark.slow)),
+        pytest.param(("onednn", "tir"), marks=needs_onednn),
         ("tir",),
     ],
     ids=lambda s: s[0],

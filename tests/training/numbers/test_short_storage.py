@@ -33,9 +33,9 @@ def losses(training: TrainingStep, steps: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("dtype", "parameters"),
     [
-        pytest.param("float16", False, marks=pytest.mark.slow),
+        ("float16", False),
         ("float16", True),
-        pytest.param("bfloat16", True, marks=pytest.mark.slow),
+        ("bfloat16", True),
     ],
 )
 def test_a_network_learns_as_it_does_in_float32(dtype: str, parameters: bool) -> None:
