@@ -49,21 +49,28 @@ class OperationCount:
 
 def count_operations(kernel: DeviceKernel) -> OperationCount:
     """The operations of one run, both branches of every condition taken."""
-    return _count(kernel.func.body)
+    return sum(
+        (_own(stmt).times(runs) for stmt, runs in _runs(kernel.func.body, 1.0)), OperationCount()
+    )
 
 
 def runs_of_stores(kernel: DeviceKernel) -> Iterator[tuple[tirx.Stmt, float]]:
     """The stores and bound values of a kernel, each with how often one run executes it."""
-    yield from _runs(kernel.func.body, 1.0)
+    runs = _runs(kernel.func.body, 1.0)
+    yield from ((stmt, times) for stmt, times in runs if not isinstance(stmt, tirx.For))
 
 
 def _runs(stmt: tirx.Stmt, times: float) -> Iterator[tuple[tirx.Stmt, float]]:
+    """Those and the loops, each of which counts once a step."""
     match stmt:
         case tirx.SeqStmt():
             for child in stmt.seq:
                 yield from _runs(child, times)
         case tirx.For():
-            yield from _runs(stmt.body, times * _steps(stmt))
+            # An extent that is no number ends a partial block; a full one is the usual case.
+            steps = float(int(stmt.extent)) if isinstance(stmt.extent, tirx.IntImm) else 1.0
+            yield stmt, times * steps
+            yield from _runs(stmt.body, times * steps)
         case tirx.IfThenElse():
             yield from _runs(stmt.then_case, times)
             if stmt.else_case is not None:
@@ -78,30 +85,15 @@ def _runs(stmt: tirx.Stmt, times: float) -> Iterator[tuple[tirx.Stmt, float]]:
             pass
 
 
-def _steps(loop: tirx.For) -> float:
-    """An extent that is no number ends a partial block; a full one is the usual case."""
-    return float(int(loop.extent)) if isinstance(loop.extent, tirx.IntImm) else 1.0
-
-
-def _count(stmt: tirx.Stmt) -> OperationCount:
+def _own(stmt: tirx.Stmt) -> OperationCount:
+    """The operations of a statement itself."""
     match stmt:
-        case tirx.SeqStmt():
-            return sum((_count(child) for child in stmt.seq), OperationCount())
         case tirx.For():
-            return (_count(stmt.body) + OperationCount(loop_steps=1.0)).times(_steps(stmt))
-        case tirx.IfThenElse():
-            otherwise = _count(stmt.else_case) if stmt.else_case is not None else OperationCount()
-            return _count(stmt.then_case) + otherwise
-        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
-            return _count(stmt.body).times(float(int(stmt.value)))
-        case tirx.AttrStmt() | tirx.While():
-            return _count(stmt.body)
+            return OperationCount(loop_steps=1.0)
         case tirx.BufferStore():
             return _in(stmt.value) + OperationCount(accesses=1.0)
-        case tirx.Bind():
-            return _in(stmt.value)
         case _:
-            return OperationCount()
+            return _in(stmt.value)
 
 
 def _in(expr: ir.Expr) -> OperationCount:

@@ -20,6 +20,7 @@ from tvm_xengine.aot.emit_c.vectors.loops import (
     read_vector_loop,
 )
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.buffers import base_of, buffer_roots
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.targets import vector_bytes
 
@@ -102,17 +103,7 @@ def lower_intrinsics(kernel: DeviceKernel) -> tirx.PrimFunc:
 
 def _buffers_by_parameter(func: tirx.PrimFunc) -> tuple[dict[ir.Var, ir.Var], set[ir.Var]]:
     """The parameter or local array whose bytes each buffer shows, and those stored to."""
-    roots: dict[ir.Var, ir.Var] = {param: param for param in func.params}
-    tvm_ffi.structural_walk(
-        func.body, (tirx.AllocBuffer, lambda stmt: roots.update({stmt.buffer: stmt.buffer}))
-    )
-
-    def declare(stmt: tirx.DeclBuffer) -> None:
-        base = _base_of(stmt.data)
-        if base is not None and base in roots:
-            roots[stmt.buffer] = roots[base]
-
-    tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, declare))
+    roots = buffer_roots(func)
     stored: set[ir.Var] = set()
 
     def store(stmt: tirx.BufferStore) -> None:
@@ -144,7 +135,7 @@ def _views(func: tirx.PrimFunc) -> dict[ir.Var, ir.Var]:
     memory: dict[ir.Var, ir.Var] = {}
 
     def declare(stmt: tirx.DeclBuffer) -> None:
-        base = _base_of(stmt.data)
+        base = base_of(stmt.data)
         if base is not None and _byte_offset(stmt.data) is None:
             memory[stmt.buffer] = memory.get(base, base)
 
@@ -164,17 +155,6 @@ def _vector_loops(
 
     tvm_ffi.structural_walk(func.body, (tirx.For, visit))
     return found
-
-
-def _base_of(data: ir.Expr) -> ir.Var | None:
-    """The buffer inside a pointer expression made of casts and byte offsets."""
-    while isinstance(data, ir.Call):
-        if data.op.name == "tirx.buffer_data":
-            return data.args[0]
-        if data.op.name not in ("tirx.reinterpret", "tirx.handle_add_byte_offset"):
-            return None
-        data = data.args[0]
-    return None
 
 
 def _buffer_dtype(buffer: ir.Var) -> str:
@@ -316,7 +296,7 @@ class _StatementWriter:
 
     def _declare(self, stmt: tirx.DeclBuffer) -> None:
         buffer = stmt.buffer
-        base = _base_of(stmt.data)
+        base = base_of(stmt.data)
         if base in self.registers:
             self.registers[buffer] = self.registers[base]
             return

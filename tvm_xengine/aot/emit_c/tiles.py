@@ -6,6 +6,7 @@ from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.package.contents import Package
 from tvm_xengine.aot.plan.tiles import Cut, TiledKernel
 from tvm_xengine.program.transfers import Channel
+from tvm_xengine.scheduling.sizes import round_up
 
 
 def tiled_name(package: Package, symbol: str) -> str:
@@ -79,7 +80,7 @@ def _name(number: int, kernel: TiledKernel) -> str:
 
 def _apart(cut: Cut, package: Package) -> int:
     """How far the two buffers of an operand lie apart."""
-    return -(-cut.tile_bytes // package.alignment_bytes) * package.alignment_bytes
+    return round_up(cut.tile_bytes, package.alignment_bytes)
 
 
 def _copy(
@@ -124,13 +125,11 @@ def _moved(cut: Cut, number: int, kernel: TiledKernel, *, out: bool) -> list[str
 
 def _waits(package: Package, kernel: TiledKernel, indent: str, *, tiles_left: int) -> list[str]:
     """Wait until the copies of at most so many tiles are left to be stored."""
-    lines = []
-    stores = kernel.copied(out=True)
-    for region in dict.fromkeys(cut.region for _, cut in stores):
-        left = tiles_left * sum(cut.chunks for _, cut in stores if cut.region == region)
-        channel = package.channels.index((kernel.first, region))
-        lines.append(f"{indent}dma_wait(ctx, {channel}u, {left}u);")
-    return lines
+    return [
+        f"{indent}dma_wait(ctx, {package.channels.index(channel)}u, {tiles_left * copies}u);"
+        for channel, copies in kernel.channels.items()
+        if channel[0] == kernel.first
+    ]
 
 
 def _given(package: Package, symbol: str, kernel: TiledKernel) -> list[str]:

@@ -243,12 +243,6 @@ def _plan_in_place(
 ) -> PlannedTraining:
     """The step with state copied whole, or where it lies: the better of two plans, each in half the time."""
     half = options.within(options.limits.time_limit_s / 2)
-    refused: NoScheduleError | None = None
-    copied: tuple[LoweredStep, Plan] | None = None
-    try:
-        copied = _plan_whole(function, machine, half, on_progress)
-    except NoScheduleError as error:
-        refused = error
     there: dict[str, Operand] = {**fixed, **in_place}
     align = machine.platform.alignment_bytes
     start = {place.device: end_of(in_place, align) for place in in_place.values()}
@@ -256,17 +250,16 @@ def _plan_in_place(
     forms = _forms(
         function.whole, function.divided, function.prepared, machine, there, _behind(sizes, start)
     )
-    try:
-        lowered, plan = _plan_whole(forms, machine, half, on_progress)
-    except NoScheduleError:
-        if copied is None:
-            assert refused is not None
-            raise refused from None
-        plan = copied[1]
-    if copied is not None and copied[1].step_us() <= plan.step_us():
-        planned = _with_program(training, machine, *copied, fixed)
-    else:
-        planned = _with_program(training, machine, lowered, plan, there, start)
+    refused: list[NoScheduleError] = []
+    found: list[tuple[LoweredStep, Plan, Mapping[str, Operand], Mapping[str, int]]] = []
+    for tried, where, begin in ((function, fixed, {}), (forms, there, start)):
+        try:
+            found.append((*_plan_whole(tried, machine, half, on_progress), where, begin))
+        except NoScheduleError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    planned = _with_program(training, machine, *min(found, key=lambda one: one[1].step_us()))
     return replace(
         planned, keep_all_bytes=_keep_all_bytes(function.problem_of(function.whole), machine)
     )

@@ -21,8 +21,10 @@ from tvm_xengine.aot.plan.tiles import (
     tiled_kernel,
 )
 from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.kernels.buffers import buffer_roots
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.operation_count import runs_of_stores
+from tvm_xengine.kernels.targets import vector_bytes
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView
 from tvm_xengine.scheduling.graph import Op
 from tvm_xengine.scheduling.platform import Link
@@ -38,8 +40,6 @@ _MOST_SHARE = 0.5
 """Share of the first region that buffers may take: what a kernel reads and makes there needs the rest."""
 _LEAN_RATIO = 1.1
 """Fewer bytes are offered, too, where a run takes at most a tenth longer with them."""
-_LANES = 4
-"""Floats of the vectors of Helium; rows of that multiple are computed as in the whole kernel."""
 
 
 def with_tiles(
@@ -114,7 +114,7 @@ def _runs_in_tiles(
     regions, name = slow_regions(op, machine, fixed), step.extraction.kernels[op.name]
     if not any(regions) or not _has_channels(regions, machine):
         return False
-    return bool(_best_tiles(step.mod[name], name, regions, machine, prepared))
+    return bool(_best_cuts(step.mod[name], name, regions, machine, prepared))
 
 
 def end_of(places: Mapping[str, ArenaView], alignment_bytes: int) -> int:
@@ -152,23 +152,38 @@ def _best_tiles(
     prepared: TargetKernels,
 ) -> Sequence[TiledKernel]:
     """The fastest kernel in tiles, and one with smaller buffers that is hardly slower."""
-    first = machine.platform.device(machine.first)
+    cuts = _best_cuts(func, name, regions, machine, prepared)
+    made = (_in_tiles(c, regions, machine, prepared.prepare(c.tile, name=name)) for c in cuts)
+    return [kernel for kernel in made if kernel is not None]
+
+
+def _in_tiles(
+    function: TiledFunction, regions: Regions, machine: Machine, tile: DeviceKernel
+) -> TiledKernel | None:
+    align = machine.platform.alignment_bytes
+    return tiled_kernel(function, regions, machine.first, align, tile)
+
+
+def _best_cuts(
+    func: tirx.PrimFunc,
+    name: str,
+    regions: Regions,
+    machine: Machine,
+    prepared: TargetKernels,
+) -> Sequence[TiledFunction]:
+    """What these kernels compute; their tiles are not prepared, which takes long."""
+    most_bytes = _MOST_SHARE * machine.platform.device(machine.first).budget_bytes
     whole = prepared.prepare(func, name=name)
     whole_us = static_us(whole, machine.target, None)
-
-    def in_tiles(function: TiledFunction, tile: DeviceKernel) -> TiledKernel | None:
-        align = machine.platform.alignment_bytes
-        return tiled_kernel(function, regions, first.name, align, tile)
-
     found: list[tuple[float, int, TiledFunction]] = []
     for dimension in range(max(len(param.ty.shape) for param in func.params)):
         for tiles in _TILES:
             function = cut_results(func, dimension, tiles)
-            # To prepare a kernel takes long: with that of the whole, what counts is known nearly as well.
-            draft = None if function is None else in_tiles(function, whole)
+            # With the kernel of the whole, what counts is known nearly as well.
+            draft = None if function is None else _in_tiles(function, regions, machine, whole)
             if function is None or draft is None or not _is_in_vectors(draft):
                 continue
-            if draft.workspace_bytes <= _MOST_SHARE * first.budget_bytes:
+            if draft.workspace_bytes <= most_bytes:
                 us = tiles_us(draft, machine, whole_us / tiles)
                 found.append((us, draft.workspace_bytes, function))
     if not found:
@@ -176,18 +191,15 @@ def _best_tiles(
     fastest = min(found, key=lambda one: one[:2])
     near = [one for one in found if one[0] <= _LEAN_RATIO * fastest[0]]
     chosen = {id(one): one for one in (fastest, min(near, key=lambda one: one[1]))}
-    made = [
-        in_tiles(function, prepared.prepare(function.tile, name=name))
-        for _, _, function in chosen.values()
-    ]
-    return [kernel for kernel in made if kernel is not None]
+    return [function for _, _, function in chosen.values()]
 
 
 def _is_in_vectors(kernel: TiledKernel) -> bool:
     """Whether the vectors of the target compute the elements of a tile as they do those of the whole."""
-    if not str(kernel.target.attrs.get("mcpu", "")).startswith("cortex-m55"):
+    width_bytes = vector_bytes(kernel.target)
+    if width_bytes == ACCESS_BYTES:
         return True
-    return all(cut is None or cut.chunk_bytes % (ACCESS_BYTES * _LANES) == 0 for cut in kernel.cuts)
+    return all(cut is None or cut.chunk_bytes % width_bytes == 0 for cut in kernel.cuts)
 
 
 def slow_op_costs(
@@ -268,23 +280,14 @@ def _link(src: str, dst: str, machine: Machine) -> Link:
 
 def _accesses(kernel: DeviceKernel) -> list[float]:
     """How often one run loads or stores an element of each operand, each at least once."""
-    base: dict[ir.Var, ir.Var] = {param: param for param in kernel.func.params}
-
-    def declare(stmt: tirx.DeclBuffer) -> None:
-        data = stmt.data
-        while isinstance(data, ir.Call) and data.args:
-            data = data.args[0]
-        if data in base:
-            base[stmt.buffer] = base[data]
-
-    tvm_ffi.structural_walk(kernel.func.body, (tirx.DeclBuffer, declare))
+    roots = buffer_roots(kernel.func)
     total = dict.fromkeys(kernel.func.params, 0.0)
     for store, runs in runs_of_stores(kernel):
         loads: list[ir.TensorLoad] = []
         tvm_ffi.structural_walk(store, (ir.TensorLoad, loads.append))
         for buffer in (*(load.source for load in loads), getattr(store, "buffer", None)):
-            if buffer in base:
-                total[base[buffer]] += runs
+            if (root := roots.get(buffer)) in total:
+                total[root] += runs
     specs = (*kernel.inputs, *kernel.outputs)
     # Loops whose extent is no number count once; what is not read at all is counted, too.
     counted = zip(total.values(), specs, strict=False)

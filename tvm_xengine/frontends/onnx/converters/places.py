@@ -23,15 +23,17 @@ def one_hot(node: OnnxNode) -> relax.Expr:
     rank = len(node.shape()) + 1
     axis = node.integer("axis", -1) % rank
     at = relax.op.expand_dims(relax.op.astype(node.input(0), "int64"), axis)
-    at = node.emit(
-        relax.op.where(
-            relax.op.less(at, literal(0, "int64")), relax.op.add(at, literal(count, "int64")), at
-        )
-    )
+    at = _counted_from_zero(node, at, count, "int64")
     places = np.arange(count, dtype="int64").reshape([-1 if k == axis else 1 for k in range(rank)])
     dtype = str(values.dtype)
     off, on = (literal(value, dtype) for value in values)
     return node.emit(relax.op.where(relax.op.equal(at, relax.const(places, "int64")), on, off))
+
+
+def _counted_from_zero(node: OnnxNode, at: relax.Expr, extent: int, dtype: str) -> relax.Expr:
+    """Places of which those below 0 count from the end."""
+    wrapped = relax.op.add(at, literal(extent, dtype))
+    return node.emit(relax.op.where(relax.op.less(at, literal(0, dtype)), wrapped, at))
 
 
 def triangle(node: OnnxNode) -> relax.Expr:
@@ -79,10 +81,7 @@ def scatter_elements(node: OnnxNode) -> relax.Expr:
     axis = node.integer("axis", 0) % len(node.shape())
     if 0 in node.shape(1):
         return data
-    dtype = node.dtype(1)
-    below = node.emit(relax.op.less(at, literal(0, dtype)))
-    wrapped = node.emit(relax.op.add(at, literal(node.shape()[axis], dtype)))
-    places = node.emit(relax.op.where(below, wrapped, at))
+    places = _counted_from_zero(node, at, node.shape()[axis], node.dtype(1))
     how = node.text("reduction", "none").replace("none", "update")
     return node.emit(relax.op.scatter_elements(data, places, node.input(2), axis, how))
 
