@@ -1,4 +1,6 @@
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -7,13 +9,16 @@ from tests.scheduling.test_simulate import chain
 from tests.solvers.samples.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning import planner
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, parse_bytes
-from tvm_xengine.solvers.result import Limits, Status, StopReason
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Limits, SolveResult, Status, StopReason
 
 QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
 
@@ -94,6 +99,58 @@ def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> N
         options = PlanOptions(solver=solver, limits=Limits(2.0))
         after = plan_schedule(problem, options, start=before.schedule)
         assert after.simulation.cost_us <= before.simulation.cost_us * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(max_ops=4))
+def test_variants_never_make_a_step_slower(problem: Problem) -> None:
+    usual = {
+        op: {name: replace(cost, variants={}) for name, cost in there.items()}
+        for op, there in problem.costs.items()
+    }
+    try:
+        without = plan_schedule(replace(problem, costs=usual), QUICK)
+    except NoScheduleError:
+        return
+    plan = plan_schedule(problem, QUICK, start=without.schedule)
+    assert plan.simulation.cost_us <= without.simulation.cost_us * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("later", ["none", "worse"])
+def test_the_cheapest_schedule_on_the_way_whose_layout_fits_is_a_floor(
+    later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search goes from four repetitions to none; only with two and more of them the layout fits."""
+    problem = chain(408)
+    ops = [op.name for op in problem.graph.ops]
+
+    def repeating(times: int) -> Schedule:
+        return with_frees(problem, [Compute(op, "d0") for op in [ops[0]] * times + ops])
+
+    def answered(schedule: Schedule | None, request: Request) -> SolveResult:
+        found = conclude(problem, request, schedule, Proof(1.0), solver="auto (x)")
+        return replace(found, stopped_by=StopReason.LIMIT)
+
+    def first(_problem: object, *_given: object, **options: Any) -> SolveResult:
+        for times in (4, 2, 3, 0):
+            options["on_better"](simulate(problem, repeating(times)).cost_us, repeating(times))
+        return answered(repeating(0), Request())
+
+    def again(_problem: object, request: Request) -> SolveResult:
+        return answered(None if later == "none" else repeating(5), request)
+
+    def laid_out(_problem: Problem, schedule: Schedule, **options: Any) -> ArenaPlan:
+        arenas = plan_arenas(problem, schedule, **options)
+        more = 1024 * (len(schedule.computed) < len(ops) + 2)
+        return replace(arenas, arena_bytes={"d0": 400 + more})
+
+    monkeypatch.setattr(planner, "solve", first)
+    monkeypatch.setattr(planner, "answer", again)
+    monkeypatch.setattr(planner, "plan_arenas", laid_out)
+    monkeypatch.setattr(planner, "with_savings", lambda plan, _is_over: plan)
+    plan = plan_schedule(problem, QUICK)
+    assert plan.schedule == repeating(2)
+    assert (plan.result.value, plan.result.bound) == (plan.simulation.cost_us, 1.0)
 
 
 def test_a_message_names_no_budget_that_nobody_gave() -> None:

@@ -21,7 +21,7 @@ from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.answers import with_best_bound
+from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.messages import time_limit_message
@@ -185,9 +185,21 @@ def _compared(
     if not (is_open and may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
         return planned if other is None else planned.taking(watch.clock.elapsed_s)
     more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)
-    result = replace(with_best_bound(more.plan.result, plan.result), solver=plan.result.solver)
-    more = replace(more, plan=replace(more.plan, result=result))
+    found = _no_worse(more.plan, plan)
+    result = replace(with_best_bound(found.result, plan.result), solver=plan.result.solver)
+    more = replace(more, plan=replace(found, result=result))
     return more.taking(watch.clock.elapsed_s)
+
+
+def _no_worse(plan: Plan, before: Plan) -> Plan:
+    """The plan; where the one that it began from is better by the same costs, that one in its layout.
+
+    Its schedule may fit in that layout only.
+    """
+    value, kept = plan.result.objective.of, before.under(plan.problem)
+    if value(plan.simulation) <= value(kept.simulation):
+        return plan
+    return replace(kept, result=with_bound_of(plan.result, kept.result))
 
 
 def _saying_what_changed(planned: PlannedStep, why: str) -> PlannedStep:

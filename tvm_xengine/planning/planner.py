@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 
 from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.alternatives.savings import with_savings
@@ -164,22 +166,29 @@ def _found_plan(question: _Question, first: SolveResult, known: Plan | None) -> 
                 is_proven=first.status is Status.INFEASIBLE and first.scope is Scope.EVERY_SCHEDULE,
             )
         return other
+    value = question.options.objective.of
     try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
-        other = known or _any_plan(question, first)
+        other = known or _passed_plan(question, first, math.inf) or _any_plan(question, first)
         if other is None:
             raise
         return other
-    value = question.options.objective.of
     if known and value(known.simulation) < value(found.simulation):
         found = known
+    found = _passed_plan(question, first, value(found.simulation)) or found
     return question.finished(found)
 
 
 @dataclass(frozen=True)
 class _Question:
-    """The problem and the options of a plan; all answers share one clock."""
+    """The problem and the options of a plan; all answers share one clock.
+
+    Attributes
+    ----------
+    passed
+        (value, schedule) of each that was the best of an answer for a while.
+    """
 
     problem: Problem
     options: PlanOptions
@@ -187,6 +196,7 @@ class _Question:
     on_progress: Callable[[str], None] | None
     stop: threading.Event
     clock: Clock
+    passed: list[tuple[float, Schedule]] = field(default_factory=list)
 
     def first(self) -> SolveResult:
         """The answer for the budgets asked for, with a diagnosis where there is no schedule."""
@@ -200,8 +210,12 @@ class _Question:
             seed=options.seed,
             start=self.start,
             on_progress=self.on_progress,
+            on_better=self._pass,
             stop=self.stop,
         )
+
+    def _pass(self, value: float, schedule: Schedule) -> None:
+        self.passed.append((value, schedule))
 
     def again(
         self, problem: Problem, share: float, attempt: int, start: Schedule | None
@@ -216,6 +230,7 @@ class _Question:
             seed=(options.seed + attempt) % (MAX_SEED + 1),
             start=start,
             on_progress=self.on_progress,
+            on_better=self._pass,
             solver=solver,
             backend=backend_for(solver, options.backend if solver == options.solver else None)
             or "",
@@ -329,6 +344,28 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
             result = with_best_bound(first, more) if excess else with_best_bound(more, first)
             first = result
     return _plan_of(question, first, result, arenas)
+
+
+def _passed_plan(question: _Question, first: SolveResult, below: float) -> Plan | None:
+    """The cheapest schedule that was the best for a while and whose layout fits, if it is below a value.
+
+    Each is laid out with little effort, from the cheapest on, and then with more while there is time.
+    """
+    problem, clock, fits = question.problem, question.clock, None
+    for effort_of in (quick_effort, lambda _steps: PACKING_EFFORT):
+        for value, schedule in sorted(question.passed, key=itemgetter(0)):
+            is_late = clock.is_over if effort_of is quick_effort else clock.left_s <= 0
+            if value >= below or is_late or question.stop.is_set():
+                break
+            arenas = plan_arenas(problem, schedule, effort=effort_of(len(schedule.steps)))
+            if not arenas.excess_bytes(problem.platform):
+                fits, below = (schedule, arenas), value
+                break
+    if fits is None:
+        return None
+    schedule, arenas = fits
+    result = replace(first, status=Status.FEASIBLE, schedule=schedule, value=below)
+    return _plan_of(question, first, with_bound_of(first, result), arenas)
 
 
 def _with_less_margin(

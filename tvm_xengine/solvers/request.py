@@ -38,6 +38,9 @@ class Request:
         A schedule to improve on; None without one.
     on_progress
         Called with a sentence when there is news.
+    on_better
+        Called with the value and the schedule where one is better than those before; by the default
+        portfolio and by what begins with it.
     solver, backend
         Names of the solver and of the backend that solves its programs.
     stop
@@ -53,6 +56,7 @@ class Request:
     seed: int = 0
     start: Schedule | None = None
     on_progress: Callable[[str], None] | None = None
+    on_better: Callable[[float, Schedule], None] | None = None
     solver: str = "auto"
     backend: str = "highs"
     stop: threading.Event = field(default_factory=threading.Event)

@@ -103,6 +103,7 @@ def solve(
     seed: int = 0,
     start: Schedule | None = None,
     on_progress: Callable[[str], None] | None = None,
+    on_better: Callable[[float, Schedule], None] | None = None,
     stop: threading.Event | None = None,
 ) -> SolveResult:
     """The best schedule that `solver` finds within `limits`, and how good it provably is.
@@ -122,6 +123,9 @@ def solve(
         A schedule to begin from; never made worse.
     on_progress
         Called with a sentence when there is news.
+    on_better
+        Called by ``auto`` and ``miqp`` with the value and the schedule where one is better than those
+        before.
     stop
         Set it, from any thread, to end the solve.
 
@@ -148,6 +152,7 @@ def solve(
         seed=seed,
         start=start,
         on_progress=on_progress,
+        on_better=on_better,
         solver=solver,
         backend=backend_for(solver, backend) or "",
         stop=stop or threading.Event(),

@@ -20,8 +20,9 @@ from tvm_xengine.compiler.lean.forms import Form, in_order_of_promise
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.scheduling.schedule import Schedule, write_schedule
+from tvm_xengine.scheduling.schedule import Compute, Schedule, write_schedule
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stages.problem import StepProblem
@@ -144,6 +145,30 @@ def test_the_best_form_gets_the_rest_of_the_time(
     monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
     planning.plan_costed(costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter)
     assert searched[1:] == [(sliced, plan.schedule)]
+
+
+def test_no_later_search_makes_a_plan_worse(
+    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first plan fits in its own layout only, so that the search cannot begin from it."""
+    costed = xe.make_problem(lowered, costs="roofline").costed
+    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
+    plan = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
+    repeated = next(step for step in plan.schedule.steps if isinstance(step, Compute))
+    steps = (repeated, *plan.schedule.steps)
+    worse = replace(Plan.of_schedule(costed.problem, Schedule(steps), "x"))
+    assert worse.simulation.cost_us > plan.simulation.cost_us
+    turns = iter([plan, replace(worse, result=replace(worse.result, bound=1.0))])
+    monkeypatch.setattr(
+        planning, "plan_kernels", lambda *_: PlannedStep(costed.lowered, next(turns), 0)
+    )
+    monkeypatch.setattr(planning, "better_form", lambda *_: None)
+    monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
+    found = planning.plan_costed(
+        costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter
+    ).plan
+    assert (found.schedule, found.arenas) == (plan.schedule, plan.arenas)
+    assert (found.result.value, found.result.bound) == (plan.simulation.cost_us, 1.0)
 
 
 def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(

@@ -27,6 +27,8 @@ class Incumbent:
         if value is not None and (self.value is None or value < self.value):
             self.schedule, self.value, self.source = schedule, value, source
             self.request.say_found(value, source)
+            if schedule is not None and self.request.on_better is not None:
+                self.request.on_better(value, schedule)
 
     @property
     def best(self) -> tuple[float, Schedule] | None:
