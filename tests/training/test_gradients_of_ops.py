@@ -97,7 +97,10 @@ def test_every_rule_has_cases() -> None:
 
 def test_no_op_has_a_rule_and_none() -> None:
     negations = {f"relax.{name}" for name in ("logical_not", "logical_xor", "not_equal")}
-    whole = {f"tvm_xengine.{name}" for name in ("floor_divide", "frexp_exponent", "trunc_divide")}
+    whole = {
+        f"tvm_xengine.{name}"
+        for name in ("floor_divide", "frexp_exponent", "place", "trunc_divide")
+    }
     own = {RUNNING_EXTREME, *negations, *whole}
     assert WITHOUT_GRADIENT & set(RULES) == {"relax.argsort", "relax.grad.no_grad", *own}
     assert WITHOUT_GRADIENT & set(COMPOSITES) == CONSTANT_COMPOSITES

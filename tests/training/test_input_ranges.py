@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -67,7 +68,7 @@ def test_an_input_may_have_the_values_that_pytorch_takes() -> None:
     model = from_torch_export(torch.export.export(Reads(), given, strict=False))
     source = read_forward_ops(model.main)
     inputs = source.params[: len(model.input_names)]
-    ranges = index_ranges(source, inputs)
+    ranges = index_ranges(source, inputs, model.constants)
     assert set(ranges) == {var.name for var in inputs}
     for var, name in zip(inputs, READS, strict=True):
         allowed = ranges[var.name]
@@ -76,7 +77,80 @@ def test_an_input_may_have_the_values_that_pytorch_takes() -> None:
             assert inside == is_taken(name, value), (name, value, str(allowed))
 
 
+SHAPE = (4, 3)
+PART_ROWS = (4, 10)
+
+PARTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "added": lambda a, b, x: b[x + torch.tensor([0, 3, 5])].sum(1),
+    "chunk": lambda a, b, x: a[x.chunk(3, 1)[0][:, 0]] + F.embedding(x.chunk(3, 1)[1][:, 0], b),
+    "concatenated": lambda a, b, x: F.embedding(torch.cat([x[:, 1:], x[:, :1] + 6], 1), b).sum(1),
+    "divided": lambda a, b, x: F.embedding(x[:, 0] // 2, a) + F.embedding(-x[:, 1], b),
+    "expanded": lambda a, b, x: F.embedding(x[:, 1:2].expand(4, 3), a).sum(1),
+    "flip": lambda a, b, x: F.embedding(x.flip(1)[:, 0], a) + b[x.flip(1)[:, 1]],
+    "from_end": lambda a, b, x: a[x[:, 0]] + F.embedding(x[:, 0], b) + F.embedding(x[:, 1], b),
+    "gather": lambda a, b, x: (
+        a[x.gather(1, torch.tensor([[0], [2], [1], [0]]))].sum(1) + b[x[:, 1]]
+    ),
+    "index_select": lambda a, b, x: a[x.index_select(1, torch.tensor([0, 2]))].sum(1),
+    "masked": lambda a, b, x: F.embedding(
+        x.masked_fill(torch.tensor([False, True, True]), 0), a
+    ).sum(1),
+    "one_hot": lambda a, b, x: F.one_hot(x[:, 0], 4)[:, :2] * 1.0 + b[x[:, 1]],
+    "repeated": lambda a, b, x: F.embedding(x[:, :1].repeat(1, 3), a).sum(1),
+    "reshaped": lambda a, b, x: F.embedding(x.reshape(2, 6)[:, 1], a) + b[x.view(-1)[3:5]],
+    "roll": lambda a, b, x: F.embedding(x.roll(1, 1)[:, 0], a),
+    "rows": lambda a, b, x: F.embedding(x[::2, 0], a) + F.embedding(x[1::2, 2], b),
+    "split": lambda a, b, x: F.embedding(x.split([1, 2], 1)[1], a).sum(1),
+    "stacked": lambda a, b, x: F.embedding(torch.stack([x[:, 0] + 6, x[:, 2]], 1), b).sum(1),
+    "transposed": lambda a, b, x: a[x.T[0]] + F.embedding(x.t()[2], b),
+    "triangle": lambda a, b, x: F.embedding(x.tril(), a).sum(1) + F.embedding(x.triu(1), b).sum(1),
+    "two_axes": lambda a, b, x: a[x[:, 0], x[:, 1]][:, None],
+    "unbind": lambda a, b, x: F.embedding(x.unbind(1)[0], a) + F.embedding(x.unbind(1)[1], b),
+    "unfold": lambda a, b, x: F.embedding(x.unfold(1, 2, 1)[:, 0], b).sum(1) + a[x[:, 2]],
+}
+"""Parts of an input of four rows and three columns, that index tables of 4 and 10 rows, or none."""
+
+
 class Parts(nn.Module):
+    """One integer input for each way to read parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.ones(rows, 2)) for rows in PART_ROWS)
+
+    def forward(self, *given: Tensor) -> list[Tensor]:
+        return [read(self.a, self.b, x) for read, x in zip(PARTS.values(), given, strict=True)]
+
+
+def takes_at(name: str, place: tuple[int, int], value: int) -> bool:
+    """Whether PyTorch takes a value in one place, where all others are 0."""
+    x = torch.zeros(SHAPE, dtype=torch.int64)
+    x[place] = value
+    try:
+        PARTS[name](torch.ones(4, 2), torch.ones(10, 2), x)
+    except (IndexError, RuntimeError):
+        return False
+    return True
+
+
+def test_each_element_may_have_the_values_that_pytorch_takes_there() -> None:
+    given = tuple(torch.zeros(SHAPE, dtype=torch.int64) for _ in PARTS)
+    model = from_torch_export(torch.export.export(Parts(), given, strict=False))
+    source = read_forward_ops(model.main)
+    inputs = source.params[: len(model.input_names)]
+    ranges = index_ranges(source, inputs, model.constants)
+    for var, name in zip(inputs, PARTS, strict=True):
+        assert ranges[var.name].parts is not None, name
+        for place in np.ndindex(*SHAPE):
+            for value in range(-11, 12):
+                x = np.zeros(SHAPE, np.int64)
+                x[place] = value
+                found = ranges[var.name].first_outside(x)
+                assert found in (None, place)
+                assert (found is None) == takes_at(name, place, value), (name, place, value)
+
+
+class Columns(nn.Module):
     """Columns that index tables of 3 and 6 rows, the ends of edges, and one that is half a number."""
 
     def __init__(self) -> None:
@@ -89,14 +163,15 @@ class Parts(nn.Module):
         return sum(found) + near + self.tables[0](half[0]) * half[1][:, None]
 
 
-def test_parts_of_an_input_may_have_what_may_stand_in_one_of_them() -> None:
+def test_a_range_says_where_it_holds() -> None:
     given = tuple(torch.zeros(shape, dtype=torch.int64) for shape in ((4, 2), (2, 4), (2, 4)))
-    model = from_torch_export(torch.export.export(Parts(), given, strict=False))
+    model = from_torch_export(torch.export.export(Columns(), given, strict=False))
     source = read_forward_ops(model.main)
-    ranges = index_ranges(source, source.params[: len(model.input_names)])
+    ranges = index_ranges(source, source.params[: len(model.input_names)], {})
     assert {name: str(allowed) for name, allowed in ranges.items()} == {
-        "columns": "0..5",
+        "columns": "0..2 at [..., 0], 0..5 at [..., 1]",
         "edges": "-6..5",
+        "half": "0..2 at [..., 0, :]",
     }
 
 
@@ -117,5 +192,7 @@ def test_no_column_is_left_out_however_many_there_are() -> None:
     given = (torch.zeros(2, columns, dtype=torch.int64),)
     model = from_torch_export(torch.export.export(ManyColumns(columns), given, strict=False))
     source = read_forward_ops(model.main)
-    (allowed,) = index_ranges(source, source.params[: len(model.input_names)]).values()
+    (allowed,) = index_ranges(
+        source, source.params[: len(model.input_names)], model.constants
+    ).values()
     assert str(allowed) == f"0..{ROWS - 1}"

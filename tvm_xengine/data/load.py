@@ -103,7 +103,9 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                     f" convert them, as {name}.astype('{dtype}') does"
                 )
             if name in wanted.ranges and array.dtype.kind in "iub":
-                _check_range(data.source, name, array, wanted.ranges[name])
+                allowed = wanted.ranges[name].of_samples(shapes[name][0], batch)
+                samples = array.reshape(len(array), *rest)
+                _check_range(data.source, name, samples, allowed)
             part[name] = _as_type(data.source, name, array, dtype).reshape(len(array), *rest)
         converted.append(part)
     return Data(converted[0], converted[1], data.source, frozenset(joined))
@@ -136,8 +138,10 @@ def _check_range(source: str, name: str, array: Array, allowed: ValueRange) -> N
         return
     from_one = array.min() == allowed.low + 1 and array.max() == allowed.high + 1
     advice = "; they seem to count from 1: subtract 1" if from_one else ""
+    part = f" at {place[1:]}" if allowed.parts is not None else ""
     raise InvalidDataError(
-        f"{source}: {name} must be in {allowed}, got {array[place]} in sample {place[0]}{advice}"
+        f"{source}: {name} must be in {allowed.at(place)}{part}, got {array[place]} in sample"
+        f" {place[0]}{advice}"
     )
 
 

@@ -17,7 +17,7 @@ from tvm_xengine.frontends.step_names import OF_MODEL, is_of_step
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
-from tvm_xengine.relax_ir.index_values import index_values
+from tvm_xengine.relax_ir.indices.values import index_values
 from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
@@ -86,8 +86,7 @@ def assemble(
 
 def _require_known_indices(source: ForwardOps, values: Mapping[str, Array]) -> None:
     """Refuse indices that the model holds itself and that name no place of what they index."""
-    reads, _ = index_values(source, (), values)
-    for read in reads:
+    for read in index_values(source, (), values).reads:
         if (wrong := read.first_outside()) is not None:
             place, extent = wrong
             raise UnsupportedModelError(

@@ -66,7 +66,7 @@ def tables(
             output = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(output)
     names = tuple(f"made_{k}" for k in range(len(made)))
-    mod = evaluation_of(builder.get()["main"], len(params))
+    mod = evaluation_of(builder.get()["main"], len(params), {})
     forward = build_forward(mod, len(params), PLATFORM, results=names)
     given = {
         param.name: operand.real(ALL)

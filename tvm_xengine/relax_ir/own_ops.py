@@ -48,7 +48,7 @@ POINTWISE_OPS = (
         "nan_to_num",
         "ndtri",
     ),
-    *("prelu", "reciprocal", "remainder", "root", "safe_sqrt", "scalar_power"),
+    *("place", "prelu", "reciprocal", "remainder", "root", "safe_sqrt", "scalar_power"),
     *("scaled_bessel_k0", "scaled_bessel_k1", "spherical_bessel_j0"),
     *(
         "sinc",
@@ -63,6 +63,9 @@ POINTWISE_OPS = (
     *("xlog1py", "xlogy"),
 )
 """Functions of the elements of tensors that broadcast, with numbers as options behind them."""
+
+PLACE = PREFIX + "place"
+"""Indices, counted from the end where they are below 0, in an extent (int64); far below 0 outside of it."""
 
 POLYNOMIAL_OPS = (
     *("chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he"),

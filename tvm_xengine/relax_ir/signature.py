@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from tvm import relax
 
@@ -11,7 +13,7 @@ from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.scheduling.value_range import Parts, ValueRange
 
 TRAIN_STEP = "train_step"
 
@@ -77,8 +79,8 @@ class StepSignature:
             )
         results = tuple(map(str, attrs[_RESULTS])) if _RESULTS in attrs else None
         ranges = {
-            str(name): ValueRange(int(row[0]), int(row[1]), tuple(map(int, row[2:])))
-            for name, row in attrs.get(_RANGES, {}).items()
+            str(name): _range_of(json.loads(str(text)))
+            for name, text in attrs.get(_RANGES, {}).items()
         }
         return cls((*roles, *added), num_results, results, updates, ranges)
 
@@ -93,10 +95,19 @@ class StepSignature:
             attrs[_RESULTS] = list(self.results)
         if self.ranges:
             attrs[_RANGES] = {
-                name: [allowed.low, allowed.high, *allowed.besides]
-                for name, allowed in self.ranges.items()
+                name: json.dumps(asdict(allowed)) for name, allowed in self.ranges.items()
             }
         return func.with_attrs(attrs)
+
+
+def _range_of(record: dict[str, Any]) -> ValueRange:
+    """A range from its fields, with lists for tuples."""
+    low, high, besides, parts = (record[k] for k in ("low", "high", "besides", "parts"))
+    if parts is None:
+        return ValueRange(low, high, tuple(besides))
+    ranges = tuple(map(_range_of, parts["ranges"]))
+    shape, which = (tuple(parts[k]) for k in ("shape", "which"))
+    return ValueRange(low, high, tuple(besides), Parts(ranges, shape, which))
 
 
 def is_step(func: object) -> bool:

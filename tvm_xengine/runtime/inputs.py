@@ -120,7 +120,11 @@ def _is_taken(values: NDArray[Any], wanted: np.dtype[Any]) -> bool:
 def _check_range(name: str, values: NDArray[Any], allowed: ValueRange) -> None:
     if (place := allowed.first_outside(values)) is None:
         return
-    where = "" if not place else f" at {place}"
+    where = f" at {place}" if place else ""
+    if allowed.parts is not None:
+        raise InvalidInputError(
+            f"{name} must be in {allowed.at(place)}{where}, got {values[place]}"
+        )
     raise InvalidInputError(f"{name} must be in {allowed}, got {values[place]}{where}")
 
 

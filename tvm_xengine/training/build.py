@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tvm
@@ -72,7 +72,8 @@ def build_step_by_recipe(
             f"{model.name} has no parameters {unknown}; it has {', '.join(model.parameters)}"
         )
     source, constants = lift_constants(prepare(model.main, recipe))
-    mod, slots = _assembled(source, len(model.input_names), names, recipe)
+    known = {**model.constants, **constants}
+    mod, slots = _assembled(source, len(model.input_names), names, recipe, known)
     initial: dict[str, Array] = {}
     roles = StepSignature.read(mod[TRAIN_STEP]).roles
     given = {**model.state, **constants, SEED: np.array(seed, "int32")}
@@ -111,11 +112,15 @@ def assemble_step(
     source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
 ) -> tvm.IRModule:
     """The same for a forward function that `prepare` has read."""
-    return _assembled(source, num_inputs, trainable, recipe)[0]
+    return _assembled(source, num_inputs, trainable, recipe, {})[0]
 
 
 def _assembled(
-    source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
+    source: ForwardOps,
+    num_inputs: int,
+    trainable: Sequence[str],
+    recipe: Recipe,
+    constants: Mapping[str, Array],
 ) -> tuple[tvm.IRModule, dict[str, dict[str, str]]]:
     """The module, and the names of the optimizer's state by parameter and slot."""
     names = set(trainable)
@@ -137,7 +142,9 @@ def _assembled(
         num_results=len(results),
         results=tuple(results),
         updates=tuple(order.index(old) for old, _ in replaced),
-        ranges=value_ranges(source, source.params[:num_inputs], recipe.loss, assembly.labels),
+        ranges=value_ranges(
+            source, source.params[:num_inputs], recipe.loss, assembly.labels, constants
+        ),
     )
     func = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
     mod[TRAIN_STEP] = write_origins(func, assembly.origins) if assembly.origins else func

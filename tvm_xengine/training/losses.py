@@ -237,7 +237,8 @@ class FunctionLoss:
 
     def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
         labels = self.function.params[1]
-        return index_ranges(read_forward_ops(self.function).live(), [labels]).get(labels.name)
+        source = read_forward_ops(self.function).live()
+        return index_ranges(source, [labels], {}).get(labels.name)
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         source = simplified(read_forward_ops(self.function).live())

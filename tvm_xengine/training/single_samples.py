@@ -79,7 +79,7 @@ def build_single_samples(
         builder = relax.BlockBuilder()
         emitter = Emitter(builder)
         assembly = Assembly(emitter, source, recipe, count, trained, weighs_gradients=True)
-        halves = _Halves(emitter, source, recipe, assembly)
+        halves = _Halves(emitter, source, recipe, assembly, {**model.constants, **constants})
         modules[function] = halves.function(builder, function)
     return SingleSamples(modules[ACCUMULATE], modules[APPLY], halves.sums, constants)
 
@@ -113,12 +113,18 @@ class _Halves:
     """Assembles one of the two functions inside an open function."""
 
     def __init__(
-        self, emitter: Emitter, source: ForwardOps, recipe: Recipe, assembly: Assembly
+        self,
+        emitter: Emitter,
+        source: ForwardOps,
+        recipe: Recipe,
+        assembly: Assembly,
+        constants: Mapping[str, Array],
     ) -> None:
         self._emitter = emitter
         self._source = source
         self._recipe = recipe
         self._assembly = assembly
+        self._constants = constants
         names = UniqueNames()
         for var, _ in assembly.params:
             names.fresh(var.name)
@@ -154,6 +160,7 @@ class _Halves:
             self._assembly.declared.inputs,
             self._recipe.loss,
             self._assembly.labels,
+            self._constants,
         )
         signature = StepSignature(
             roles=tuple(role for _, role in roles),

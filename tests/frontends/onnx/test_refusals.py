@@ -105,4 +105,4 @@ def test_an_index_lies_inside_what_it_indexes(op: str) -> None:
     import_model("m", indexing(op, [0, 6, -7]))
     source = read_forward_ops(import_model("m", indexing(op, None)).main)
     (index,) = (param for param in source.params if param.name == "i")
-    assert index_ranges(source, [index]) == {"i": ValueRange(-7, 6)}
+    assert index_ranges(source, [index], {}) == {"i": ValueRange(-7, 6)}

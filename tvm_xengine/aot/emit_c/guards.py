@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 import numpy as np
 
 from tvm_xengine.aot.emit_c.prototypes import Argument, arguments
+from tvm_xengine.aot.emit_c.types_in_c import int_literal
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import Package
+from tvm_xengine.scheduling.value_range import Parts
 
 
 def not_finite(value: str) -> str:
@@ -20,6 +23,8 @@ def range_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ERANGE`` where an integer argument has a value that it may not have."""
     name, allowed = f"{given.name}[i]", given.allowed
     assert allowed is not None
+    if allowed.parts is not None:
+        return _guard_of_parts(package, given, allowed.parts)
     # A comparison with the first or last value of the type would only make compilers warn.
     type_ = np.iinfo(given.place.dtype)
     bounds = [f"{name} < {allowed.low}"] * (allowed.low > type_.min)
@@ -29,6 +34,46 @@ def range_guard(package: Package, given: Argument) -> list[str]:
     besides = "".join(f" && {name} != {value}" for value in allowed.besides)
     outside = f"({' || '.join(bounds)}){besides}"
     return _loop(package, "RANGE", given, f"if ({outside}) return {package.macro}_ERANGE;")
+
+
+def _guard_of_parts(package: Package, given: Argument, parts: Parts) -> list[str]:
+    """The same where elements have different ranges."""
+    c_type, name, count = given.c_type, given.name, len(parts.ranges)
+    number_type = "uint8_t" if count <= 2**8 else "uint32_t"
+    low, high, part = (f"{name}_{what}" for what in ("low", "high", "part"))
+    besides = "".join(
+        f" && !({part} == {number}u && {name}[i] == {int_literal(value, given.place.dtype)})"
+        for number, one in enumerate(parts.ranges)
+        for value in one.besides
+    )
+    outside = f"({name}[i] < {low}[{part}] || {name}[i] > {high}[{part}])"
+    return [
+        f"#if {package.macro}_RANGE_GUARD",
+        "  {",
+        f"    static const {c_type} {low}[{count}] = {given.macro}_PART_MIN;",
+        f"    static const {c_type} {high}[{count}] = {given.macro}_PART_MAX;",
+        f"    static const {number_type} {part}_of[{len(parts.which)}] = {given.macro}_PART;",
+        f"    for (size_t i = 0; i < {given.count}u; ++i) {{",
+        f"      const size_t {part} = {part}_of[{_place_of(given.place.shape, parts.shape)}];",
+        f"      if ({outside}{besides}) return {package.macro}_ERANGE;",
+        "    }",
+        "  }",
+        "#endif",
+    ]
+
+
+def _place_of(whole: Sequence[int], parts: Sequence[int]) -> str:
+    """The place in a table of the element `i`, where the table has one place for some dimensions."""
+    terms: list[str] = []
+    inner, pitch = 1, 1
+    for extent, kept in reversed(list(zip(whole, parts, strict=True))):
+        if kept > 1:
+            at = f"i / {inner}u" if inner > 1 else "i"
+            at = f"({at}) % {extent}u" if inner * extent < prod(whole) else at
+            terms.insert(0, f"({at}) * {pitch}u" if pitch > 1 else at)
+            pitch *= kept
+        inner *= extent
+    return " + ".join(terms)
 
 
 def input_guard(package: Package, given: Argument) -> list[str]:

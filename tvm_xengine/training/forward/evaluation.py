@@ -14,6 +14,7 @@ from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.relax_ir.hints import HINTS
 from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward.input_ranges import index_ranges
@@ -31,11 +32,11 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     of ``main`` are those of the model, in the same order; its signature says which values integer
     inputs may have.
     """
-    return evaluation_of(model.main, len(model.input_names))
+    return evaluation_of(model.main, len(model.input_names), model.constants)
 
 
-def evaluation_of(main: relax.Function, count: int) -> tvm.IRModule:
-    """The same for a forward function with `count` inputs."""
+def evaluation_of(main: relax.Function, count: int, values: Mapping[str, Array]) -> tvm.IRModule:
+    """The same for a forward function with `count` inputs and these values of constants."""
     source = simplified(replace(read_forward_ops(main), writes=()).live())
     rules = gradient_rules()
     builder = relax.BlockBuilder()
@@ -57,7 +58,7 @@ def evaluation_of(main: relax.Function, count: int) -> tvm.IRModule:
         builder.emit_func_output(output, params=[made[param] for param in source.params])
     mod = relax.transform.DeadCodeElimination(["main"])(builder.get())
     roles = (Role.BATCH,) * count + (Role.PARAMETER,) * (len(source.params) - count)
-    ranges = index_ranges(source, source.params[:count])
+    ranges = index_ranges(source, source.params[:count], values)
     mod["main"] = StepSignature(roles, len(outputs), ranges=ranges).write(mod["main"])
     return mod
 

@@ -2,85 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import prod
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import relax
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
-from tvm_xengine.relax_ir.index_values import Read, index_values
+from tvm_xengine.relax_ir.indices.values import index_values
 from tvm_xengine.relax_ir.types import static_shape
-from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.scheduling.value_range import ValueRange, by_part
 
 if TYPE_CHECKING:
     from tvm_xengine.training.losses import Loss
 
+Numbers = NDArray[Any]
+Fits = Callable[[Numbers], NDArray[np.bool_]]
+"""Which elements of an input fit, where it has these values."""
 
-def index_ranges(source: ForwardOps, inputs: Sequence[relax.Var]) -> dict[str, ValueRange]:
+
+def index_ranges(
+    source: ForwardOps, inputs: Sequence[relax.Var], values: Mapping[str, Numbers]
+) -> dict[str, ValueRange]:
     """For each input that tensors are indexed with, the values that lie inside all of them.
 
-    Where its parts index different tensors, the values that may stand in some part.
+    Elements that index different tensors have different ranges.
+
+    Parameters
+    ----------
+    values
+        Of constants among the parameters, by name; those that the function writes are none.
     """
-    reads, numbers = index_values(source, inputs, {})
+    written = {param.name for param, _ in source.writes}
+    fixed = {name: value for name, value in values.items() if name not in written}
+    found = index_values(source, inputs, fixed)
     ranges = {}
     for var in inputs:
-        own = [read for read in reads if read.indices.origin is var]
-        if own and (allowed := _allowed(var, own, numbers)) is not None:
-            ranges[var.name] = allowed
+        if found.of(var) and str(var.ty.dtype) != "bool":
+
+            def fits(values: Numbers, var: relax.Var = var) -> NDArray[np.bool_]:
+                return found.is_inside(var, values)
+
+            allowed = _allowed(var, fits, found.numbers)
+            if allowed is not None:
+                ranges[var.name] = allowed
     return ranges
 
 
 def value_ranges(
-    source: ForwardOps, inputs: Sequence[relax.Var], loss: Loss, labels: str | None
+    source: ForwardOps,
+    inputs: Sequence[relax.Var],
+    loss: Loss,
+    labels: str | None,
+    values: Mapping[str, Numbers],
 ) -> dict[str, ValueRange]:
-    """Which values the inputs and labels of a step may have."""
-    ranges = index_ranges(source, inputs)
+    """Which values the inputs and labels of a step may have; `values` are of constants."""
+    ranges = index_ranges(source, inputs, values)
     allowed = loss.labels_range(source.outputs[0].ty)
     return ranges if labels is None or allowed is None else {**ranges, labels: allowed}
 
 
-def _allowed(var: relax.Var, reads: Sequence[Read], numbers: Iterable[int]) -> ValueRange | None:
+def _allowed(var: relax.Var, fits: Fits, numbers: Iterable[int]) -> ValueRange | None:
     """The values that fit, which lie side by side but for `numbers` (of an ignored label); None: all."""
-
-    groups = _read_together(var, reads)
-
-    def fits(value: int) -> bool:
-        return any(all(read.fits(value) for read in group) for group in groups)
-
-    limits = np.iinfo(str(var.ty.dtype))
-    able = [n for n in numbers if limits.min <= n <= limits.max]
-    start = next((n for n in (0, *able, *(-n for n in able)) if fits(n)), None)
-    if start is None:
-        return None
-    low, high = (_last(fits, start, end) for end in (int(limits.min), int(limits.max)))
-    if (low, high) == (limits.min, limits.max):
-        return None
-    besides = {n for n in able if not low <= n <= high and fits(n)}
-    return ValueRange(low, high, tuple(sorted(besides)))
-
-
-def _read_together(var: relax.Var, reads: Sequence[Read]) -> list[list[Read]]:
-    """The reads of each part of an input; an element that is no index has none."""
-    # One bit for each read, of which there may be more than a machine's integers have.
-    sets = np.zeros(max(prod(static_shape(var.ty)), 1), object)
-    for position, read in enumerate(reads):
-        sets[np.unique(read.indices.places)] |= 1 << position
-    return [
-        [read for position, read in enumerate(reads) if found >> position & 1]
-        for found in np.unique(sets).tolist()
+    shape, dtype = static_shape(var.ty), np.dtype(str(var.ty.dtype))
+    limits = np.iinfo(dtype)
+    able = sorted({n for n in (*numbers, 0) if limits.min <= n <= limits.max}, key=abs)
+    fitting = {n: fits(np.full(shape, n, dtype)) for n in able}
+    start, has_start = np.zeros(shape, dtype), np.zeros(shape, bool)
+    for number, fit in fitting.items():
+        start[fit & ~has_start] = number
+        has_start |= fit
+    bounds = []
+    for sign, end in ((-1, int(limits.min)), (1, int(limits.max))):
+        far = np.where(has_start, _distances(start, sign, end), 0).astype(np.uint64)
+        reached = _reached(fits, start, sign, far)
+        # Where nothing fits, nothing is known, and all is allowed.
+        bounds.append(np.where(has_start, _moved(start, sign, reached), np.array(end, dtype)))
+    low, high = bounds
+    besides = {n: fit & ((n < low) | (n > high)) for n, fit in fitting.items()}
+    keys = np.stack([low, high, *(one.astype(dtype) for one in besides.values())]).reshape(
+        2 + len(besides), -1
+    )
+    rows, which = np.unique(keys, axis=1, return_inverse=True)
+    ranges = [
+        ValueRange(row[0], row[1], tuple(n for n, has in zip(besides, row[2:], strict=True) if has))
+        for row in rows.T.tolist()
     ]
+    allowed = by_part(ranges, which.reshape(shape))
+    whole = ValueRange(int(limits.min), int(limits.max))
+    return None if allowed == whole else allowed
 
 
-def _last(fits: Callable[[int], bool], start: int, end: int) -> int:
-    """The last of the values from `start` towards `end` that fit."""
-    sign = 1 if end > start else -1
-    step, inside, outside = 1, start, None
-    while outside is None and inside != end:
-        tried = inside + sign * min(step, abs(end - inside))
-        inside, outside, step = (tried, None, 2 * step) if fits(tried) else (inside, tried, step)
-    while outside is not None and abs(outside - inside) > 1:
-        middle = (inside + outside) // 2
-        inside, outside = (middle, outside) if fits(middle) else (inside, middle)
+def _distances(start: Numbers, sign: int, end: int) -> NDArray[np.uint64]:
+    """How far `end` lies from numbers, which may be more than their type holds."""
+    wide, other = start.astype(np.uint64), np.uint64(end % 2**64)  # modulo 2**64, as all of this
+    return other - wide if sign > 0 else wide - other
+
+
+def _moved(start: Numbers, sign: int, by: NDArray[np.uint64]) -> Numbers:
+    wide = start.astype(np.uint64)
+    return (wide + by if sign > 0 else wide - by).astype(start.dtype)
+
+
+def _reached(fits: Fits, start: Numbers, sign: int, far: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The last distances from a start that fit, none of them more than `far`: doubled, then halved."""
+    one = np.uint64(1)
+    inside, outside = np.zeros_like(far), far + one
+    goes_on, step = far > 0, one
+    is_open = np.zeros(far.shape, bool)
+    while goes_on.any():
+        tried = np.minimum(step, far)
+        fit = fits(_moved(start, sign, np.where(goes_on, tried, inside)))
+        inside = np.where(goes_on & fit, tried, inside)
+        failed = goes_on & ~fit
+        outside = np.where(failed, tried, outside)
+        is_open |= failed
+        goes_on = goes_on & fit & (tried < far)
+        step = step + step if step < np.uint64(2**63) else np.uint64(2**64 - 1)
+    while (is_open & (outside - inside > one)).any():
+        middle = inside + (outside - inside) // np.uint64(2)
+        tried = np.where(is_open, middle, inside)
+        fit = fits(_moved(start, sign, tried))
+        inside = np.where(is_open & fit, tried, inside)
+        outside = np.where(is_open & ~fit, tried, outside)
     return inside

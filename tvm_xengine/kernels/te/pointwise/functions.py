@@ -75,6 +75,17 @@ def _trunc_divide(a: Expr, b: Expr) -> Expr:
     return te.trunc(a / b)
 
 
+_NO_PLACE = -(2**31)
+"""So far below 0 that sums with places in other axes are below 0, too."""
+
+
+def _place(at: Expr, extent: Expr) -> Expr:
+    """An index counted from the front; below 0 it counts from the end."""
+    counted = select(at < zero(at), at + extent, at)
+    inside = both(counted >= zero(at), counted < extent)
+    return select(inside, counted, const(_NO_PLACE, at))
+
+
 def _fmod(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
         safe = select(b == zero(b), const(1, b), b)
@@ -254,6 +265,7 @@ FUNCTIONS: dict[str, Pointwise] = {
     "float_power": Pointwise(te.power, (_power_base, _power_exponent)),
     "floor_divide": Pointwise(_floor_divide, (None, None)),
     "trunc_divide": Pointwise(_trunc_divide, (None, None)),
+    "place": Pointwise(_place, (None, None)),
     "fmod": Pointwise(
         _fmod,
         (

@@ -478,9 +478,7 @@ def _axes_of(
 def _counted_from_zero(builder: Builder, index: Expr, extent: int, shape: Sequence[int]) -> Expr:
     """The index as int64 in another shape; below 0 it counts from the end."""
     index = builder.emit(relax.op.astype(index, "int64"))
-    from_end = relax.op.less(index, relax.const(0, "int64"))
-    wrapped = relax.op.add(index, relax.const(extent, "int64"))
-    index = builder.emit(relax.op.where(from_end, wrapped, index))
+    index = builder.emit(pointwise("place", index, relax.const(extent, "int64")))
     return builder.emit(relax.op.reshape(index, tuple(shape)))
 
 

@@ -1,0 +1,1 @@
+"""What is known of integers that tensors are indexed with."""
