@@ -13,6 +13,7 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome,
 from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.portfolio.options import PortfolioOptions
+from tvm_xengine.solvers.portfolio.streams import stream_bounds
 from tvm_xengine.solvers.relaxation.choose import (
     exceeding_on,
     neediest,
@@ -66,7 +67,12 @@ def bounds(
     yield Proof(floor, scope)
     relaxations = Relaxations(indexed, scope, is_makespan, context.task.options.relaxation)
     run = run or context.solver(scope)
-    yield from _Series(context, relaxations, floor, run, run_apart or run).proofs()
+    run_apart = run_apart or run
+    if is_makespan:
+        for bound, found in stream_bounds(context, relaxations, run, run_apart):
+            floor, relaxations = max(floor, bound), found
+            yield Proof(floor, scope)
+    yield from _Series(context, relaxations, floor, run, run_apart).proofs()
 
 
 @dataclass

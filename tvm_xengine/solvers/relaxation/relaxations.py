@@ -19,6 +19,7 @@ from tvm_xengine.solvers.relaxation.periods import (
     periods_in_every_order,
     periods_in_given_order,
 )
+from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
 from tvm_xengine.solvers.result import Scope
 
@@ -31,12 +32,15 @@ class Relaxations:
     ----------
     scope
         Every schedule, or the given order.
+    cuts
+        Sets of what is on one stream, for the makespan.
     """
 
     indexed: IndexedProblem
     scope: Scope
     is_makespan: bool = False
     options: RelaxationOptions = DEFAULTS
+    cuts: tuple[StreamCut, ...] = ()
 
     @cached_property
     def neglected(self) -> NDArray[np.bool_]:
@@ -55,6 +59,7 @@ class Relaxations:
             self.periods(time_points),
             is_makespan=self.is_makespan,
             neglected=self.neglected,
+            cuts=self.cuts,
         )
 
     def periods(self, time_points: Collection[int]) -> Periods:

@@ -30,11 +30,13 @@ and any dual bound on it, is a bound on the schedules. It stays one when tensors
 they get no columns, as if they were on every device from their first run on and took no bytes.
 Within a period memory is looked at while an op runs: what it needs fits together with those tensors,
 not its own, that are held all through the period, hold[k,d,j] in [0,1]. The makespan is bounded
-by the load of the busiest stream, a device with the copies that it makes or a link, under the same rows.
+by the load of the busiest stream, a device with the copies that it makes or a link, and by when first runs
+end (`rows/first_runs.py`), under the same rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +44,10 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.relaxation.head_and_tail import HeadsAndTails
 from tvm_xengine.solvers.relaxation.periods import Periods
 from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Grid
+from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams, follow_first_runs
 from tvm_xengine.solvers.relaxation.rows.memory import fit_while_running, stay_within_budgets
 from tvm_xengine.solvers.relaxation.rows.presence import (
     copy_from_a_source,
@@ -69,6 +73,8 @@ class TimePointModel:
         Likewise, shapes (K + 1, D, n, V) and (K, D, n, V).
     budget_rows
         For each device the rows whose side is its budget.
+    streams
+        For the makespan, what is on each stream; None else.
     """
 
     indexed: IndexedProblem
@@ -83,6 +89,7 @@ class TimePointModel:
     run_takes: Grid
     at_takes: Grid
     budget_rows: tuple[tuple[int, ...], ...]
+    streams: Streams | None = None
 
     def time_points(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
         """The op whose first run is time point k in the solution `x`, shape (K,); -1 where none is."""
@@ -105,13 +112,17 @@ def formulate_time_points(
     *,
     is_makespan: bool = False,
     neglected: NDArray[np.bool_] | None = None,
+    cuts: Sequence[StreamCut] = (),
 ) -> TimePointModel:
-    """The relaxation of `indexed` at these time points; with `is_makespan`, of its busiest stream.
+    """The relaxation of `indexed` at these time points; with `is_makespan`, of its busiest stream
+    and of when first runs end.
 
     Parameters
     ----------
     neglected
         Tensors that are left out, shape (J,); an update result exactly when its state is.
+    cuts
+        Sets of what is on one stream, for the makespan.
     """
     if neglected is None:
         neglected = np.zeros(indexed.tensor_count, np.bool_)
@@ -124,8 +135,10 @@ def formulate_time_points(
     deliver(draft)
     stay_within_budgets(draft)
     fit_while_running(draft)
+    streams = None
     if is_makespan:
-        weigh_busiest_stream(draft)
+        busiest = weigh_busiest_stream(draft)
+        streams = follow_first_runs(draft, HeadsAndTails.of(indexed), cuts, busiest)
     else:
         weigh_all(draft)
     program = draft.builder.build()
@@ -142,4 +155,5 @@ def formulate_time_points(
         run_takes=draft.run_takes,
         at_takes=draft.at_takes,
         budget_rows=tuple(map(tuple, draft.budget_rows)),
+        streams=streams,
     )

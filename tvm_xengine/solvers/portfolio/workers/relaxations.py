@@ -16,15 +16,16 @@ from tvm_xengine.solvers.result import Objective, Scope
 def raise_bounds(task: Task) -> None:
     """Bounds for every schedule and for the graph's order, and refined schedules, in turns.
 
-    On large graphs the graph's order comes last.
+    On large graphs the graph's order comes last. For the makespan there are bounds for every schedule only:
+    an order proves little about it, and refined schedules have the least cost.
     """
     context = Context.of(task)
     every, given = _rising(context, Scope.EVERY_SCHEDULE), _rising(context, Scope.GIVEN_ORDER)
     is_in_turns = len(task.problem.graph.ops) <= task.options.turns_ops
     proving = _in_turns(every, given) if is_in_turns else chain(every, given)
     is_makespan = task.request.objective is Objective.MAKESPAN
-    refining = iter(()) if is_makespan else refine(context, context.solver(None))
-    for _ in _in_turns(proving, refining):
+    refining = refine(context, context.solver(None))
+    for _ in every if is_makespan else _in_turns(proving, refining):
         if task.is_over:
             return
 

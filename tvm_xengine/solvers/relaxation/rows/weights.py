@@ -16,8 +16,11 @@ def weigh_all(draft: Draft) -> None:
         draft.builder.minimise(*_copies(draft, e))
 
 
-def weigh_busiest_stream(draft: Draft) -> None:
-    """Minimise the largest load of a stream: the runs of a device, and the copies that run in it."""
+def weigh_busiest_stream(draft: Draft) -> int:
+    """Minimise the largest load of a stream: the runs of a device, and the copies that run in it.
+
+    Returns the column of that load.
+    """
     busiest = draft.builder.new_columns(1, upper=np.inf)
     draft.builder.minimise(busiest, 1.0)
     loads = {d: [_runs(draft, d)] for d in range(draft.p.device_count)}
@@ -28,6 +31,7 @@ def weigh_busiest_stream(draft: Draft) -> None:
         row = draft.builder.new_rows(1, upper=0.0)
         draft.builder.entries(np.repeat(row, len(columns)), columns, weights)
         draft.builder.entries(row, busiest, -1.0)
+    return int(busiest[0])
 
 
 def _runs(draft: Draft, d: int) -> tuple[Grid, NDArray[np.float64]]:

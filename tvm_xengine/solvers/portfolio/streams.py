@@ -1,0 +1,64 @@
+"""Bounds on the makespan by relaxations without time points, and the sets of jobs that they need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tvm_xengine.solvers.backends.answer import BackendOptions, RunProgram
+from tvm_xengine.solvers.portfolio.context import Context
+from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.relaxation.relaxations import Relaxations
+from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams
+from tvm_xengine.solvers.relaxation.stream_cuts import broken_cuts
+
+_LEAST_RISE_RATIO = 1e-3
+"""Of the bound. Where a round raises it by less, whether sets are used is decided in whole numbers next."""
+_GAP_RATIO = 1e-3
+"""To which a program is solved: the next round raises it by more."""
+_ROUND_SHARE = 0.4
+"""Of the time that is left for one round of these programs: most take a second, and what is left is for
+relaxations that look at memory."""
+
+
+def stream_bounds(
+    context: Context, relaxations: Relaxations, run: RunProgram, run_apart: RunProgram
+) -> Iterator[tuple[float, Relaxations]]:
+    """Bounds, each with the relaxations of all cuts that led to it.
+
+    First of linear programs, then of programs in which sets are used or not; on small graphs all is whole.
+    """
+    request, options = context.task.request, context.task.options.relaxation
+    is_small = relaxations.indexed.op_count <= options.small_ops
+    is_linear, last = True, 0.0
+    while not context.task.is_over:
+        model = relaxations.at(())
+        assert model.streams is not None
+        limit_s = _ROUND_SHARE * request.remaining_s
+        if is_linear:
+            program, solve = model.program.relaxed(), run_apart
+        else:
+            program = model.program if is_small else _with_whole_sets(model.program, model.streams)
+            solve = run
+        answer = solve(program, BackendOptions(limit_s, _GAP_RATIO, seed=request.seed), last)
+        bound = answer.bound if math.isfinite(answer.bound) else last
+        rise, last = bound - last, max(bound, last)
+        broken: tuple[StreamCut, ...] = ()
+        if answer.x is not None and answer.value is not None:
+            broken = broken_cuts(model.streams, answer.x, max(last, answer.value))
+        cuts = tuple(cut for cut in broken if cut not in relaxations.cuts)
+        relaxations = replace(relaxations, cuts=(*relaxations.cuts, *cuts))
+        yield last, relaxations
+        is_stuck = not cuts or rise <= _LEAST_RISE_RATIO * last
+        if is_stuck and not is_linear:
+            return
+        is_linear &= not is_stuck
+
+
+def _with_whole_sets(program: Program, streams: Streams) -> Program:
+    is_integer = np.zeros_like(program.is_integer)
+    is_integer[streams.used] = True
+    return replace(program, is_integer=is_integer)
