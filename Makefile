@@ -1,14 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity table-peers table-kernels clean
+.PHONY: demo test fast-tests test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity table-peers table-kernels clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
 
-# Lint takes one core; meanwhile the other one compiles what each test worker would else compile.
+# Lint takes a core for a minute; meanwhile the other one compiles what each worker would else compile.
 test: .stamp-dev
-	$(MAKE) -j 2 lint compiled-searches
+	$(MAKE) -j 2 lint fast-tests
+
+fast-tests: compiled-searches
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: .stamp-dev

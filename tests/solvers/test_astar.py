@@ -87,7 +87,7 @@ def test_devices_with_room_for_everything(
     )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=problems(max_ops=9, max_devices=3))
 def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
     found = shortest_path(problem, Objective.COST, capacity=200_000)
