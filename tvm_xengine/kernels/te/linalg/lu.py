@@ -62,7 +62,10 @@ def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
 def lu_solve(
     factors: te.Tensor, pivots: te.Tensor, right: te.Tensor, *, transposed: bool
 ) -> tvm.tirx.PrimFunc:
-    """X of A X = B, or A^T X = B, from the factors of A."""
+    """X of A X = B, or A^T X = B, from the factors of A.
+
+    Pivots that name no row are taken for the nearest: when kernels are timed, they are zero.
+    """
     batch, size, _ = (int(extent) for extent in factors.shape)
     columns, dtype = int(right.shape[-1]), factors.dtype
     solve_column = _solve_transposed if transposed else _solve
@@ -103,9 +106,15 @@ def _exchange_rows(matrix, v, i, k, j, moved):
 
 
 @T.macro
+def _exchange_with_pivot(matrix, pivots, v, size, i, j, moved):
+    """Exchange row `i` and the one that its pivot names, in column `j`."""
+    _exchange_rows(matrix, v, i, T.max(T.min(pivots[v, i], size), 1) - 1, j, moved)
+
+
+@T.macro
 def _solve(factors, pivots, solution, v, size, j, moved):
     for i in range(size):
-        _exchange_rows(solution, v, i, pivots[v, i] - 1, j, moved)
+        _exchange_with_pivot(solution, pivots, v, size, i, j, moved)
     for i in range(size):
         for k in range(i):
             _subtract(solution, v, i, k, j, factors[v, i, k])
@@ -131,4 +140,4 @@ def _solve_transposed(factors, pivots, solution, v, size, j, moved):
                 solution, v, size - 1 - i, size - 1 - k, j, factors[v, size - 1 - k, size - 1 - i]
             )
     for i in range(size):
-        _exchange_rows(solution, v, size - 1 - i, pivots[v, size - 1 - i] - 1, j, moved)
+        _exchange_with_pivot(solution, pivots, v, size, size - 1 - i, j, moved)

@@ -1,0 +1,1 @@
+"""Kernels as they are written, before any schedule."""
