@@ -52,6 +52,24 @@ def test_a_rank_that_the_others_have_lost_is_told_apart() -> None:
     assert run_processes(["-c", program], 3) == Failure(0, 75, "", lost=(1,))
 
 
+def test_a_rank_that_is_stopped_once_the_others_have_succeeded_is_given_up() -> None:
+    program = (
+        "import os, signal; os.environ['RANK'] == '1' and os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    assert run_processes(["-c", program], 3, timeout_s=0.5) == Failure(1, LOST, "", lost=(1,))
+
+
+def test_a_rank_that_was_stopped_for_a_while_goes_on() -> None:
+    program = """
+import os, signal, subprocess, sys
+if os.environ["RANK"] == "1":
+    again = f"import os, signal, time; time.sleep(0.5); os.kill({os.getpid()}, signal.SIGCONT)"
+    subprocess.Popen([sys.executable, "-c", again])
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    assert run_processes(["-c", program], 2, timeout_s=10.0) is None
+
+
 def test_a_run_that_others_replace_is_ended(tmp_path: Path) -> None:
     program = "import os, time; open(os.environ['RANK'], 'w').close(); time.sleep(60)"
     begun = [tmp_path / str(rank) for rank in range(2)]
@@ -195,7 +213,7 @@ def test_a_rank_that_joins_is_used_after_the_next_checkpoint(
 @pytest.mark.parametrize(
     ("sent", "code", "said"),
     [
-        (signal.SIGSTOP, LOST, "rank 1 has ended or hangs: it gave no sign of life for 8 s"),
+        (signal.SIGSTOP, LOST, "error: rank 1 has ended or "),
         (signal.SIGKILL, 128 + signal.SIGKILL, "rank 1 was ended by SIGKILL"),
     ],
 )

@@ -113,6 +113,14 @@ class Attendance:
             time.sleep(_LOOK_S)  # a process that ends now must have told it
 
     @property
+    def silent(self) -> int | None:
+        """Who has not counted for the longest time, at least half of the time limit; None if all do."""
+        rank = min(self._moved_s, key=self._moved_s.__getitem__, default=None)
+        if rank is None or time.monotonic() - self._moved_s[rank] < self._limit_s / 2:
+            return None
+        return rank
+
+    @property
     def _others(self) -> list[int]:
         return [rank for rank in range(self._size) if rank != self._rank]
 

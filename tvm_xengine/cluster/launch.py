@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tvm_xengine.cluster.hosts import HOST
-from tvm_xengine.cluster.ranks import RENDEZVOUS, TIMEOUT
+from tvm_xengine.cluster.ranks import RENDEZVOUS, TIMEOUT, TIMEOUT_S
 from tvm_xengine.processes.end_with_parent import end_with_parent
 
 _POLL_S = 0.05
@@ -24,6 +24,8 @@ _GRACE_S = 1.0
 to end when they are told to; of the three seconds of a command that is interrupted it is a part."""
 
 
+_PATIENCE_RATIO = 1.5
+"""A stopped process is given up after so many time limits; those that wait for it say more, after one."""
 LOST = 75
 """Exit code of a process that has lost another one (``EX_TEMPFAIL`` of sysexits.h)."""
 _BEHIND_A_SIGNAL = 128
@@ -97,17 +99,20 @@ def run_processes(
                 said = Path(folder) / f"rank_{rank}.txt"
                 named = {HOST: hosts[rank]} if hosts else {}
                 processes.append(_start(command, rank, {**environment, **named}, said))
-            why = _wait(processes, is_replaced)
+            stopped = _Stopped(processes, _PATIENCE_RATIO * (timeout_s or TIMEOUT_S))
+            why = _wait(processes, stopped, is_replaced)
             if why is not _Ended.BY_FAILURE:
                 return None if why is _Ended.WELL else Replaced()
             _wait_for_all(processes)
             codes = [_code(process) for process in processes]
-            ended = {rank: code for rank, code in enumerate(codes) if code}
+            lost = _lost(codes) or stopped.given_up
+            # Where all others have succeeded, the one that was given up is all that failed.
+            ended = {r: code for r, code in enumerate(codes) if code} or dict.fromkeys(lost, LOST)
             # One that was ended by a signal is the cause; the others have only lost it.
             rank = min(ended, key=lambda rank: (ended[rank] > 0, ended[rank] == LOST, rank))
             said = Path(folder) / f"rank_{rank}.txt"
             message = said.read_text(errors="replace").strip() if rank else ""
-            return Failure(rank, ended[rank], message, _lost(codes))
+            return Failure(rank, ended[rank], message, lost)
         finally:
             _end(processes)
 
@@ -130,16 +135,59 @@ class _Ended(Enum):
     """Why processes are no longer waited for."""
 
     WELL = "all have succeeded"
-    BY_FAILURE = "one has failed"
+    BY_FAILURE = "one has failed, or does not go on"
     BY_REPLACEMENT = "others take their place"
 
 
+class _Stopped:
+    """Processes that a signal has stopped, and that nobody waits for who would notice.
+
+    Parameters
+    ----------
+    limit_s
+        A process that was stopped for so long is given up.
+
+    Attributes
+    ----------
+    given_up
+        Numbers of those.
+    """
+
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], limit_s: float) -> None:
+        self._processes, self._limit_s = processes, limit_s
+        self._since_s: dict[int, float] = {}
+        self._looked_s = time.monotonic()
+        self.given_up: tuple[int, ...] = ()
+
+    def look(self) -> None:
+        """See which are stopped now."""
+        last_s, self._looked_s = self._looked_s, time.monotonic()
+        stopped = [rank for rank, process in enumerate(self._processes) if _is_stopped(process)]
+        known = (
+            self._since_s if self._looked_s - last_s < self._limit_s / 2 else {}
+        )  # else this one was, too
+        self._since_s = {rank: known.get(rank, self._looked_s) for rank in stopped}
+        self.given_up = tuple(
+            rank for rank, at_s in self._since_s.items() if self._looked_s - at_s > self._limit_s
+        )
+
+
+def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        return False
+    options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    return process.returncode is None and os.waitid(os.P_PID, process.pid, options) is not None
+
+
 def _wait(
-    processes: Sequence[subprocess.Popen[bytes]], is_replaced: Callable[[], bool] | None
+    processes: Sequence[subprocess.Popen[bytes]],
+    stopped: _Stopped,
+    is_replaced: Callable[[], bool] | None,
 ) -> _Ended:
     while True:
         codes = [process.poll() for process in processes]
-        if any(codes):
+        stopped.look()
+        if any(codes) or stopped.given_up:
             return _Ended.BY_FAILURE
         if all(code == 0 for code in codes):
             return _Ended.WELL

@@ -28,7 +28,7 @@ RENDEZVOUS = "TVM_XENGINE_RENDEZVOUS"
 """Environment variable with the file in which the processes of `tvm-xengine launch` find each other."""
 TIMEOUT = "TVM_XENGINE_RANK_TIMEOUT_S"
 """Environment variable with the seconds after which a process that does not answer is given up."""
-_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 """Without that variable: longer than a step of a large network, and shorter than a user's patience."""
 
 
@@ -106,7 +106,7 @@ class Ranks:
             raise MissingPackageError(
                 "devices in several processes need torch: pip install 'tvm-xengine[torch]'"
             ) from error
-        timeout_s = float(os.environ.get(TIMEOUT, _TIMEOUT_S))
+        timeout_s = float(os.environ.get(TIMEOUT, TIMEOUT_S))
         if not dist.is_initialized():
             size = int(os.environ.get("WORLD_SIZE", "0"))
             _check_size(platform, size)
@@ -117,7 +117,7 @@ class Ranks:
                     init_method="env://" if file is None else f"file://{file}",
                     rank=int(os.environ["RANK"]),
                     world_size=size,
-                    timeout=timedelta(seconds=max(timeout_s, _TIMEOUT_S)),
+                    timeout=timedelta(seconds=max(timeout_s, TIMEOUT_S)),
                 )
             # Else the threads of its groups are destroyed with the interpreter, some while they run.
             atexit.register(dist.destroy_process_group)
@@ -151,7 +151,7 @@ class Ranks:
 
     def share(self, tensor: torch.Tensor, owner: int) -> None:
         """Collective: give every process the tensor of the owner."""
-        with naming_rank(owner if owner != self.rank else None):
+        with self._naming(owner if owner != self.rank else None):
             self._group.broadcast(tensor, owner).wait()
 
     def least(self, number: int) -> int:
@@ -160,7 +160,7 @@ class Ranks:
         from torch.distributed import ReduceOp
 
         value = torch.tensor([number])
-        with naming_rank(None):
+        with self._naming(None):
             self._group.allreduce(value, ReduceOp.MIN).wait()
         return int(value)
 
@@ -171,6 +171,18 @@ class Ranks:
     def watching(self, release: Callable[[], None]) -> AbstractContextManager[None]:
         """See :meth:`Attendance.watching`."""
         return self._attendance.watching(release)
+
+    @contextmanager
+    def _naming(self, peer: int | None) -> Iterator[None]:
+        """`naming_rank`; where the other process is not known, the one that gives no sign of life."""
+        try:
+            with naming_rank(peer):
+                yield
+        except RankLostError as error:
+            silent = None if peer is not None else self._attendance.silent
+            if silent is None:
+                raise
+            raise RankLostError(str(error).replace("another rank", f"rank {silent}", 1)) from error
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:

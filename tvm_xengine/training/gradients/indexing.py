@@ -16,7 +16,12 @@ from tvm_xengine.kernels.te.indexing.positions import (
     read_at,
     take,
 )
-from tvm_xengine.kernels.te.indexing.scatter import gather_backward, take_backward, write_at
+from tvm_xengine.kernels.te.indexing.scatter import (
+    WRITTEN,
+    gather_backward,
+    take_backward,
+    write_at,
+)
 from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
 from tvm_xengine.training.gradients.elements.elementwise import reduce_to
 from tvm_xengine.training.gradients.shape import shaped
@@ -95,7 +100,7 @@ def _reading(locate: Locate) -> Rule:
             size = (prod(shape_of(data)),)
             zeros = emitter.bind(relax.op.zeros(size, dtype_of(data)), f"{site.name}_zeros")
             flat = shaped(emitter, gradients[0], (prod(site.shape),), f"{site.name}_backward_input")
-            added = emitter.call(write_at, [zeros, where, flat], site.grad_name(0), accumulate=True)
+            added = emitter.call(write_at, [zeros, where, flat], site.grad_name(0), how="add")
             gradient = shaped(emitter, added, shape_of(data), f"{site.grad_name(0)}_shaped")
             return (gradient, *(None for _ in site.operands[1:]))
 
@@ -110,14 +115,13 @@ def _writing(locate: Locate) -> Rule:
     def rule(emitter: Emitter, site: Site) -> Linearized:
         data, *_, values = site.operands
         reduction = _reduction(site)
-        if reduction not in ("update", "add"):
-            if any(site.needs):
-                raise UnsupportedModelError(
-                    f"{site.name}: {site.source.op} with the reduction {reduction!r} has no"
-                    " gradient, only 'update' and 'add' have one"
-                )
+        if reduction not in ("update", "add") and any(site.needs):
+            raise UnsupportedModelError(
+                f"{site.name}: {site.source.op} with the reduction {reduction!r} has no gradient,"
+                " only 'update' and 'add' have one"
+            )
+        if reduction not in WRITTEN:
             return Linearized(site.emit(emitter), lambda _gradients: (None,) * len(site.operands))
-        accumulate = reduction == "add"
         where = locate(emitter, site)
         count, size = prod(shape_of(where)), prod(shape_of(data))
         written = _written_shape(site)
@@ -130,7 +134,7 @@ def _writing(locate: Locate) -> Rule:
             where,
             shaped(emitter, wide, (count,), f"{site.name}_flat_values"),
         ]
-        flat = emitter.call(write_at, tensors, f"{site.name}_flat", accumulate=accumulate)
+        flat = emitter.call(write_at, tensors, f"{site.name}_flat", how=reduction)
         output = shaped(emitter, flat, shape_of(data), site.name)
 
         def pullback(gradients: Gradients) -> Gradients:
@@ -138,10 +142,10 @@ def _writing(locate: Locate) -> Rule:
             gradient = shaped(emitter, gradients[0], (size,), f"{site.name}_backward_input")
             if site.needs[0]:
                 pulled[0] = gradients[0]
-            if site.needs[0] and not accumulate:
+            if site.needs[0] and reduction == "update":
                 zeros = emitter.bind(relax.op.zeros((count,), dtype_of(data)), f"{site.name}_zeros")
                 kept = emitter.call(
-                    write_at, [gradient, where, zeros], site.grad_name(0), accumulate=False
+                    write_at, [gradient, where, zeros], site.grad_name(0), how="update"
                 )
                 pulled[0] = shaped(emitter, kept, shape_of(data), f"{site.grad_name(0)}_shaped")
             if site.needs[-1]:

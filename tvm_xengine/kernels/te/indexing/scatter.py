@@ -14,6 +14,16 @@ from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.indexing.positions import POSITION_DTYPE, checked
+from tvm_xengine.kernels.te.pointwise.function import greater, lesser
+
+WRITTEN: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "update": lambda _old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": greater,
+    "min": lesser,
+}
+"""What stands at a place afterwards, by Relax's names; the extremes are NaN where either number is."""
 
 
 def take_backward(
@@ -74,14 +84,12 @@ def _added_along_axis(
 
 
 def write_at(
-    data: te.Tensor, positions: te.Tensor, values: te.Tensor, *, accumulate: bool
+    data: te.Tensor, positions: te.Tensor, values: te.Tensor, *, how: str
 ) -> tvm.tirx.PrimFunc:
-    """A flat tensor with values written (or added) at positions, in their order."""
+    """A flat tensor with values written (or added, ...) at positions, in their order."""
     (size,), (count,) = data.shape, positions.shape
     dtype = data.dtype
-
-    def combined(old: Expr, new: Expr) -> Expr:
-        return old + new if accumulate else new
+    combined = WRITTEN[how]
 
     @script.prim_func(private=True, s_tir=True)
     def func(

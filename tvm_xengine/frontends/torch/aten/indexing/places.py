@@ -153,7 +153,6 @@ def _compared(
     if not is_float:
         return best
     zero, one = scalar(0, x), scalar(1, x)
-    best = _with_nan(builder, best, start, index, given, axis)
     seen = builder.emit(relax.op.gather_elements(best, index, axis=axis))
     own = builder.emit(relax.op.where(relax.op.equal(start, best), one, zero))
     others = builder.emit(relax.op.where(relax.op.equal(given, seen), one, zero))
@@ -172,18 +171,6 @@ def _compared(
     rest = relax.op.subtract(mean, shared)
     whole = builder.emit(relax.op.add(shared, relax.op.grad.no_grad(builder.emit(rest))))
     return builder.emit(relax.op.where(is_counted, whole, mean))
-
-
-def _with_nan(
-    builder: Builder, best: Expr, start: Expr, index: Expr, given: Expr, axis: int
-) -> Expr:
-    """NaN wherever NaN took part, which no comparison finds; nothing equals it, so it has no gradient."""
-    zero, one = scalar(0, best), scalar(1, best)
-    own = builder.emit(relax.op.where(relax.op.isnan(start), one, zero))
-    theirs = builder.emit(relax.op.where(relax.op.isnan(given), one, zero))
-    count = builder.emit(relax.op.scatter_elements(own, index, theirs, axis, "add"))
-    missing = builder.emit(relax.op.greater(count, zero))
-    return builder.emit(relax.op.where(missing, scalar(float("nan"), best), best))
 
 
 def _worst(dtype: str, largest: bool) -> int:
