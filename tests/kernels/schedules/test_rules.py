@@ -308,3 +308,11 @@ def test_a_short_row_is_folded_in_pieces_that_fill_registers(width: int):
     loops: list[int] = []
     tvm_ffi.structural_walk(scheduled.body, (tirx.For, lambda loop: loops.append(int(loop.extent))))
     assert width not in loops
+
+
+def test_a_kernel_that_is_one_opaque_block_stays_as_it_is():
+    data, values = tensor("data", 5, 16), tensor("values", 20, 16)
+    at = tensor("at", 20, 16, dtype="int64")
+    made = topi.scatter_elements(data, at, values, 0, "mean")
+    func = te.create_prim_func([data, at, values, made])
+    assert schedule_kernel(func, resolve_target(NATIVE)).same_as(func)
