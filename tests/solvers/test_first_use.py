@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from tests.solvers.samples.networks import chain, pair
+from tvm_xengine.scheduling.arena import packing
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers import first_use
-from tvm_xengine.solvers.first_use import compile_searches_for
+from tvm_xengine.solvers.first_use import compile_plan_for, compile_searches_for
 from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.solve import solve
 
@@ -26,7 +29,7 @@ class Compiling:
         self.began, self.may_end = threading.Event(), threading.Event()
         monkeypatch.setattr(first_use, "compile_searches", self)
         monkeypatch.setattr(first_use, "_SILENT_S", silent_s)
-        first_use._ready.cache_clear()
+        first_use._searches_ready.cache_clear()
 
     def __call__(self) -> None:
         self.began.set()
@@ -72,3 +75,45 @@ def test_an_interrupt_comes_through(tight: Problem, monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyboardInterrupt):
         compile_searches_for(tight, "auto", Objective.COST, interrupt)
     compiling.may_end.set()
+
+
+def test_a_plan_waits_for_the_packing_of_its_layout_with_any_solver(
+    tight: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = list[str]()
+    first_use._packing_ready.cache_clear()
+    monkeypatch.setattr(packing, "compile_packing", lambda: packed.append("packed"))
+    for _ in range(2):
+        compile_plan_for(tight, "greedy", Objective.COST)
+    assert packed == ["packed"]
+
+
+NOTHING_IS_COMPILED = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from tests.solvers.samples.networks import chain, pair
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.arena.packing import compile_packing
+from tvm_xengine.solvers.first_use import compile_searches
+from tvm_xengine.solvers.result import Limits, Objective
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("tvm_xengine")]
+    every = [one for module in modules for one in vars(module).values() if isinstance(one, Dispatcher)]
+    return {one.py_func: tuple(map(str, one.signatures)) for one in every if one.signatures}
+
+compile_packing()
+compile_searches()
+before = compiled()
+for objective in Objective.COST, Objective.MAKESPAN:
+    for ratio in 9.0, 0.8:
+        problem = pair(chain(12), ratio, slow=2.0, link_gb_s=1.0)
+        plan_schedule(problem, PlanOptions(objective=objective, limits=Limits(2.0)))
+assert any(function.__name__ == "_improve_order" for function in before)
+assert compiled() == before
+"""
+
+
+@pytest.mark.slow
+def test_what_is_compiled_first_is_all_that_plans_use() -> None:
+    subprocess.run([sys.executable, "-c", NOTHING_IS_COMPILED], check=True)

@@ -29,7 +29,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
-from tvm_xengine.solvers.first_use import compile_searches_for
+from tvm_xengine.solvers.first_use import compile_plan_for
 from tvm_xengine.solvers.result import StopReason
 from tvm_xengine.solvers.working_set import working_sets
 
@@ -84,7 +84,7 @@ def plan_costed(
     if may_take_other_form(options):
         ratio = ratio_to_stop_for_forms(fitting, _POOR_SHARE * limits.time_limit_s)
         limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=ratio)
-    compile_searches_for(fitting.problem, options.solver, options.objective, reporter.status)
+    compile_plan_for(fitting.problem, options.solver, options.objective, reporter.status)
     watch = _Watch.of(Clock.shared(limits.time_limit_s), stores)
     options = replace(options, over_at_s=watch.clock.over_at_s)
     if working_sets(fitting.problem).is_infeasible():

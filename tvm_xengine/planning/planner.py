@@ -28,7 +28,7 @@ from tvm_xengine.scheduling.arena.plan import (
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.first_use import compile_searches_for
+from tvm_xengine.solvers.first_use import compile_plan_for
 from tvm_xengine.solvers.request import MAX_SEED, Request
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import answer, backend_for, solve
@@ -123,7 +123,7 @@ def plan_schedule(
         If one came before any schedule was found.
     """
     problem = replace(problem, saves_energy=options.objective is Objective.ENERGY)
-    compile_searches_for(problem, options.solver, options.objective, on_progress)
+    compile_plan_for(problem, options.solver, options.objective, on_progress)
     question = _Question(
         problem,
         options,

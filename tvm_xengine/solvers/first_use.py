@@ -1,4 +1,4 @@
-"""Compiles the searches before the time limit of a solve begins: once on a machine, for half a minute."""
+"""Compiles searches and packing before the time limit of a solve begins: once on a machine, half a minute."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ _TICK_S = 0.1
 """An interrupt comes through so soon; it cannot while LLVM compiles a function in the same thread."""
 
 
+def compile_plan_for(
+    problem: Problem, solver: str, objective: Objective, say: Callable[[str], None] | None = None
+) -> None:
+    """Compile what a solve and the layout of its schedule will need; a layout that compiles ends late."""
+    if not _packing_ready.cache_info().currsize:
+        _wait_for(_packing_ready, say)
+    compile_searches_for(problem, solver, objective, say)
+
+
 def compile_searches_for(
     problem: Problem, solver: str, objective: Objective, say: Callable[[str], None] | None = None
 ) -> None:
@@ -39,11 +48,15 @@ def compile_searches_for(
     say
         Called with a sentence where it takes long.
     """
-    if solver not in _SEARCHING or _ready.cache_info().currsize:
+    if solver not in _SEARCHING or _searches_ready.cache_info().currsize:
         return
-    if solver == "auto" and not _needs_search(problem, objective):
-        return
-    ready = threading.Thread(target=_ready, daemon=True)
+    if solver != "auto" or _needs_search(problem, objective):
+        _wait_for(_searches_ready, say)
+
+
+def _wait_for(compile_all: Callable[[], None], say: Callable[[str], None] | None) -> None:
+    """Compile in another thread, so that interrupts come through."""
+    ready = threading.Thread(target=compile_all, daemon=True)
     ready.start()
     ready.join(_SILENT_S)
     if ready.is_alive() and say is not None:
@@ -67,7 +80,14 @@ _NO_LIMIT_S = 3600.0
 
 
 @cache
-def _ready() -> None:
+def _packing_ready() -> None:
+    from tvm_xengine.scheduling.arena.packing import compile_packing  # loads numba
+
+    compile_packing()
+
+
+@cache
+def _searches_ready() -> None:
     compile_searches()
 
 

@@ -111,6 +111,15 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
     return _layout(items, rivals, best_order)[0]
 
 
+def compile_packing() -> None:
+    """Use each compiled function on three items."""
+    items = Items.of([(3, [(0, 1)]), (2, [(1, 2)]), (3, [(2, 2), (0, 0)])])
+    rivals = _live_together(items)
+    order = _sensible_orders(items)[0]
+    no_goal = 0  # which no layout reaches, so that orders are tried
+    _layout(items, rivals, _improve_order(items, rivals, order, no_goal, len(order), 0))
+
+
 def _sensible_orders(items: Items) -> list[Ints]:
     duration = items.duration
     names = np.arange(len(items.size))
