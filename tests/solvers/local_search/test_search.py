@@ -30,6 +30,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
     WAYS,
     copied,
     keep_all_decisions,
+    placed_decisions,
 )
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.random_source import random_source
@@ -242,3 +243,15 @@ def test_layers_of_a_network_are_recognised_as_alike():
     classes = surroundings_of(indexed)
     members = np.diff(classes.op_members_at)
     assert (members == 4).sum() > 10  # all but the first and the last layer
+
+
+def test_placed_decisions_keep_the_order_that_is_wanted_as_far_as_data_allow():
+    indexed = index_problem(single(unet(3), 1.0), Objective.COST)
+    count = indexed.op_count
+    x = placed_decisions(indexed, np.zeros(count, np.int64), np.arange(count)[::-1])
+    place = x.position
+    assert sorted(x.order.tolist()) == list(range(count))
+    assert (x.order[place] == np.arange(count)).all()
+    assert all(place[u] < place[i] for i in range(count) for u in indexed.predecessors[i])
+    again = placed_decisions(indexed, x.device, x.order)
+    assert (again.order == x.order).all()

@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_xengine.solvers.backends.answer import BackendOptions, RunProgram
+from tvm_xengine.solvers.local_search.compiled.decisions import placed_decisions
 from tvm_xengine.solvers.portfolio.context import Context
+from tvm_xengine.solvers.portfolio.events import RelaxationSolved
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams
@@ -49,6 +51,10 @@ def stream_bounds(
         broken: tuple[StreamCut, ...] = ()
         if answer.x is not None and answer.value is not None:
             broken = broken_cuts(model.streams, answer.x, max(last, answer.value))
+            decisions = placed_decisions(
+                relaxations.indexed, model.streams.devices(answer.x), model.streams.order(answer.x)
+            )
+            context.task.post(RelaxationSolved(decisions))
         cuts = tuple(cut for cut in broken if cut not in relaxations.cuts)
         relaxations = replace(relaxations, cuts=(*relaxations.cuts, *cuts))
         yield last, relaxations

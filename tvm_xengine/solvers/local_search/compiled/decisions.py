@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,24 @@ def keep_all_decisions(indexed: IndexedProblem, device: Ints) -> Decisions:
         level=np.ones(intervals, dtype=np.int64),
         ahead=np.full(n, NONE),
     )
+
+
+def placed_decisions(indexed: IndexedProblem, device: Ints, wanted: Ints) -> Decisions:
+    """Every op runs once, on its `device`, in the order `wanted` as far as data allow; all is kept."""
+    x = keep_all_decisions(indexed, device)
+    rank = np.empty(indexed.op_count, np.int64)
+    rank[wanted] = np.arange(indexed.op_count)
+    missing = np.array([len(before) for before in indexed.predecessors])
+    ready = [(int(rank[i]), i) for i in np.flatnonzero(missing == 0).tolist()]
+    heapify(ready)
+    for place in range(indexed.op_count):
+        i = heappop(ready)[1]
+        x.order[place], x.position[i] = i, place
+        for after in indexed.successors[i]:
+            missing[after] -= 1
+            if not missing[after]:
+                heappush(ready, (int(rank[after]), after))
+    return x
 
 
 def drop_in_long_intervals(indexed: IndexedProblem, device: Ints, longest: int) -> Decisions:

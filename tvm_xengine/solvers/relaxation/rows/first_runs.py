@@ -63,10 +63,33 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Streams:
-    """The jobs of each stream by its number, and the columns that say whether the sets of cuts are used."""
+    """Where first runs are, when they end, and what is on each stream.
 
+    Attributes
+    ----------
+    first
+        Columns only and also, -1 where there is none, shape (2, n, D).
+    end
+        Columns, shape (n,).
+    jobs
+        Of each stream by its number.
+    used
+        Columns that say whether the sets of cuts are used.
+    """
+
+    first: Grid
+    end: Grid
     jobs: dict[int, Jobs]
     used: Grid
+
+    def order(self, x: Floats) -> Grid:
+        """The ops in the order in which their first runs end in a solution."""
+        return np.argsort(x[self.end], kind="stable")
+
+    def devices(self, x: Floats) -> Grid:
+        """The device on which a solution runs most of each op first, shape (n,)."""
+        share = np.where(self.first >= 0, x[self.first], 0.0).sum(axis=0)
+        return np.asarray(share.argmax(axis=1), np.int64)
 
 
 def follow_first_runs(
@@ -118,7 +141,7 @@ def follow_first_runs(
         ]
         builder.row([(busiest, 1.0), (ends, -1.0), *tails], lower=0.0)
     jobs = {**_runs(draft, times, only, also), **_copies(draft, times)}
-    return Streams(jobs, _bound_sets(draft, jobs, cuts, busiest))
+    return Streams(np.array([only, also]), end, jobs, _bound_sets(draft, jobs, cuts, busiest))
 
 
 def _ran(draft: Draft, i: int, d: int) -> Terms:
