@@ -1,7 +1,7 @@
 """When a run can begin at the earliest, and what follows it at least, with copies but without memory.
 
 Both are longest paths in which every op takes the device, and every tensor the way, that is best for the op
-behind it alone.
+behind it alone. What is made on one device and read on another changes its stream on the way.
 """
 
 from __future__ import annotations
@@ -43,22 +43,30 @@ class HeadsAndTails:
         return cls(run_head, copy_head, tail, repeated_tail)
 
 
+def handovers_us(p: IndexedProblem) -> Floats:
+    """What a tensor waits for at least from its run on a device to a reader on another, shape (D, D, 1)."""
+    apart = 1.0 - np.eye(p.device_count)
+    return np.asarray((p.problem.platform.handover_us or 0.0) * apart[:, :, None], np.float64)
+
+
 def _heads(p: IndexedProblem) -> tuple[Floats, Floats]:
-    route = p.routes.value
+    route, handed = p.routes.value, p.routes.value + handovers_us(p)
     begin = np.zeros((p.op_count, p.device_count))
     there = np.full((p.device_count, p.tensor_count), np.inf)
+    readable = there.copy()
     for j in np.flatnonzero(p.producer < 0).tolist():
-        there[:, j] = route[p.home[j], :, j]
+        there[:, j] = readable[:, j] = route[p.home[j], :, j]
     for i in range(p.op_count):
-        begin[i] = there[:, list(p.reads[i])].max(axis=1, initial=0.0)
+        begin[i] = readable[:, list(p.reads[i])].max(axis=1, initial=0.0)
         made = (begin[i] + p.compute_value[i])[:, None]
         for j in p.makes[i]:
             there[:, j] = (made + route[:, :, j]).min(axis=0)
+            readable[:, j] = (made + handed[:, :, j]).min(axis=0)
     return begin, there
 
 
 def _tails(p: IndexedProblem) -> tuple[Floats, Floats]:
-    route = p.routes.value
+    route, handed = p.routes.value, p.routes.value + handovers_us(p)
     tail, repeated = np.zeros((p.op_count, p.device_count)), np.zeros(p.op_count)
     rest = np.zeros(
         (p.op_count, p.device_count)
@@ -68,7 +76,7 @@ def _tails(p: IndexedProblem) -> tuple[Floats, Floats]:
             if p.must_end_on[j] >= 0:
                 tail[i] = np.maximum(tail[i], route[:, p.must_end_on[j], j])
             for reader in p.consumers[j]:
-                tail[i] = np.maximum(tail[i], (route[:, :, j] + rest[reader]).min(axis=1))
+                tail[i] = np.maximum(tail[i], (handed[:, :, j] + rest[reader]).min(axis=1))
                 repeated[i] = max(repeated[i], float(rest[reader].min()))
         after = repeated[i] if p.recomputable[i] else tail[i]
         rest[i] = p.compute_value[i] + after

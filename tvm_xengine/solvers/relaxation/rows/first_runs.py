@@ -6,7 +6,7 @@ with other runs of i elsewhere.
     only[i,d], also[i,d] in [0,1];  first[i,d] = only[i,d] + also[i,d];  sum_d first[i,d] = 1
     first[i,d] <= x[i,d];  sum over other d' of (x - first)[i,d'] >= also[i,d]
     end[i] >= sum_d (head[i,d] + value[i,d]) first[i,d]
-    end[i] >= end[u] + sum_d (value[i,d] first[i,d] + least copy of j to d * late[i,j,d]),
+    end[i] >= end[u] + sum_d (value[i,d] first[i,d] + least copy and handover of j to d * late[i,j,d]),
         late[i,j,d] >= first[i,d] - x[u,d],   for every j that i reads and u makes
     z >= end[i] + sum_d (tail[i,d] only[i,d] + repeated_tail[i] also[i,d])
 
@@ -106,6 +106,7 @@ def follow_first_runs(
     least_copy = np.full((p.device_count, p.tensor_count), np.inf)
     for a, b in p.links:
         least_copy[b] = np.minimum(least_copy[b], p.transfer_value[a, b])
+    least_copy += p.problem.platform.handover_us or 0.0
 
     def first(i: int, d: int, value: float = 1.0) -> Terms:
         return [(int(grid[i, d]), value) for grid in (only, also) if grid[i, d] >= 0]
