@@ -10,7 +10,10 @@ from tests.solvers.samples.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import planner
+from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.in_time import as_it_runs, in_streams
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
@@ -18,7 +21,7 @@ from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, parse_bytes
 from tvm_xengine.solvers.request import Proof, Request, conclude
-from tvm_xengine.solvers.result import Limits, SolveResult, Status, StopReason
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
 
 QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
 
@@ -167,3 +170,24 @@ def test_a_start_that_does_not_fit_is_no_plan() -> None:
     plan = plan_schedule(problem, QUICK, start=kept)
     assert plan.schedule != kept
     assert plan.arenas.arena_bytes["d0"] <= 407
+
+
+def test_where_streams_of_the_best_schedule_wait_long_one_on_the_way_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, late_us = chain(1000, devices=2), 1e6
+    begun = any_plan(problem, Objective.MAKESPAN)
+    assert begun is not None
+    options = replace(QUICK, objective=Objective.MAKESPAN, solver="local-search")
+    overlapped = replace(begun, result=replace(begun.result, objective=Objective.MAKESPAN))
+
+    def waiting(plan: Plan, **rest: Any) -> Plan:
+        found = as_it_runs(plan, **rest)
+        return replace(found, simulation=replace(found.simulation, makespan_us=late_us))
+
+    monkeypatch.setattr(planner, "as_it_runs", waiting)
+    plan = plan_schedule(problem, options, start=begun.schedule)
+    assert plan.step_us() <= in_streams(overlapped).step_us() < late_us
+    assert plan.result.value == pytest.approx(plan.simulation.makespan_us)
+    monkeypatch.setattr(planner, "_MOST_IN_STREAMS", 1)
+    assert plan_schedule(problem, options, start=begun.schedule).step_us() < late_us

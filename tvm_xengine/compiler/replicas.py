@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from tvm_xengine.errors import (
 from tvm_xengine.passes.slices.batch import batch_extent
 from tvm_xengine.passes.slices.write_slices import SUM_OF_SHARES
 from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.clock import LEAST_SOLVE_S
 from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
@@ -32,11 +34,14 @@ from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.replicas.buckets import buckets_of
 from tvm_xengine.scheduling.schedule import Transfer
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
+from tvm_xengine.solvers.first_use import compile_plan_for
 
 _MOST_SLICES = 8
 """A share that does not fit runs in up to so many slices: with more, kernels work on too little."""
 _MOST_BUCKETINGS = 5
 """Sizes of buckets that are tried, each twice the last: in the last, latency is 6 % of a message's time."""
+_CHOOSING_SHARE = 0.5
+"""Share of the time limit after which no more shares and buckets are compared; the search has the rest."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,20 @@ def replicas_of(given: ReplicasLike) -> Replicas | None:
     )
 
 
+@dataclass
+class _Choosing:
+    """The time that plans take from which shares and buckets are chosen; lowering does not count."""
+
+    most_s: float
+    planned_s: float = 0.0
+    is_short: bool = False
+
+    def has_time(self) -> bool:
+        """Whether one more may be planned."""
+        self.is_short = self.planned_s >= self.most_s
+        return not self.is_short
+
+
 @dataclass(frozen=True)
 class _Divided:
     """The step in shares, with a first plan."""
@@ -110,7 +129,7 @@ def plan_replicas(
 
     The shares are chosen first, by plans that keep each share on one device (:func:`best_division`). Then
     the step in these shares is planned like any other one: its ops may run on any device, and the bound
-    is for all of its schedules.
+    is for all of its schedules. All of it keeps the time limit, but for lowering and measuring kernels.
 
     Raises
     ------
@@ -136,10 +155,13 @@ def plan_replicas(
             f"a batch of {batch} samples cannot be divided over {len(devices)} devices"
         )
 
+    compile_plan_for(costed.problem, options.solver, options.objective, reporter.status)
+    choosing = _Choosing(_CHOOSING_SHARE * options.limits.time_limit_s)
+
     def attempt(samples: tuple[int, ...]) -> Trial[_Divided] | None:
         shown = ", ".join(f"{d} {n}" for d, n in zip(devices, samples, strict=True))
         reporter.status(f"dividing the batch: {shown}")
-        divided = _divided(costed, devices, samples, options, stores, reporter)
+        divided = _divided(costed, devices, samples, options, stores, reporter, choosing)
         reporter.status("")
         if divided is None:
             return None
@@ -151,23 +173,31 @@ def plan_replicas(
         found = attempt(tuple(wanted.samples[d] for d in devices))
     else:
         speeds = [1 / _whole_us(costed.problem, d) for d in devices]
-        found = best_division(proportional_shares(batch, speeds), attempt)
+        found = best_division(proportional_shares(batch, speeds), attempt, choosing.has_time)
     if wanted.count is None and _is_better_whole(costed, options, found):
-        planned = plan_costed(costed, options, stores, reporter)
+        planned = plan_costed(costed, _in_rest(options, choosing), stores, reporter)
         return _saying(planned, "replicas would not be faster, so the batch is not divided")
     if found is None:
         raise NoScheduleError(
             f"no schedule was found with the batch divided over {', '.join(devices)}, in up to"
             f" {_MOST_SLICES} slices each: give them more memory, or fewer samples in all"
         )
-    divided = _in_buckets(costed, found.plan, devices, options, stores, reporter)
-    planned = plan_kernels(divided.costed, options, stores, reporter, divided.plan.schedule)
+    divided = _in_buckets(costed, found.plan, devices, options, stores, reporter, choosing)
+    rest = _in_rest(options, choosing)
+    planned = plan_kernels(divided.costed, rest, stores, reporter, divided.plan.schedule)
     shares = ", ".join(f"{d} {n}" for d, n in zip(devices, found.samples, strict=True))
     return _saying(
         planned,
         f"the batch is divided in shares ({shares} samples), and the bound is for these",
+        *(["there was no time to compare all shares and buckets"] if choosing.is_short else []),
         _copies_in_words(planned),
     )
+
+
+def _in_rest(options: PlanOptions, choosing: _Choosing) -> PlanOptions:
+    """The options of a plan in the time that is left."""
+    left_s = options.limits.time_limit_s - choosing.planned_s
+    return options.within(max(LEAST_SOLVE_S, left_s))
 
 
 def _is_better_whole(
@@ -226,12 +256,13 @@ def _divided(
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
+    choosing: _Choosing,
 ) -> _Divided | None:
     """The step in shares with a first plan; where a share does not fit, it runs in more slices."""
     slices = [1] * len(devices)
     while True:
         cut = BatchCut.in_shares(samples, slices)
-        made, found = _in_cut(costed, cut, devices, options, stores, reporter)
+        made, found = _in_cut(costed, cut, devices, options, stores, reporter, choosing)
         if found is not None:
             return found
         over = _over_budget(made.problem, made.lowered.share_of, devices, options)
@@ -251,10 +282,13 @@ def _in_cut(
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
+    choosing: _Choosing,
 ) -> tuple[CostedStep, _Divided | None]:
     """The step cut so, and with a first plan where one fits."""
     made = costed_in_shares(costed, cut, stores, reporter)
+    began_s = time.perf_counter()
     plan = first_plan(made.problem, made.lowered.share_of, devices, options.objective)
+    choosing.planned_s += time.perf_counter() - began_s
     if plan is None:
         return made, None
     home = plan.problem.home
@@ -269,6 +303,7 @@ def _in_buckets(
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
+    choosing: _Choosing,
 ) -> _Divided:
     """The better one of the step as it is and with its sums in buckets of some sizes.
 
@@ -288,10 +323,13 @@ def _in_buckets(
         buckets = buckets_of(graph, sums, size_bytes)
         if buckets in tried:
             continue
+        if not choosing.has_time():
+            break
         tried.add(buckets)
         reporter.status(f"adding gradients in {len(buckets)} buckets")
         _, trial = _in_cut(
-            *(costed, replace(cut, bucket_bytes=size_bytes), devices, options, stores, reporter)
+            *(costed, replace(cut, bucket_bytes=size_bytes), devices, options, stores, reporter),
+            choosing,
         )
         if trial is not None and trial.value(options) < best.value(options):
             best = trial

@@ -15,7 +15,7 @@ from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of, with_finder
 from tvm_xengine.planning.any_plan import any_plan, any_plan_s
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
-from tvm_xengine.planning.in_time import as_it_runs
+from tvm_xengine.planning.in_time import as_it_runs, in_streams
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
@@ -59,6 +59,8 @@ three on a hundred ops."""
 _AFTER_S, _AFTER_S_PER_OP = 0.25, 2e-4
 """What attempts at a plan of any cost take after their time, whichever is more: greedy goes on for a quarter
 of a second on a small graph; on a large one layout, bound and simulations take so long for each op."""
+_MOST_IN_STREAMS = 16
+"""Schedules on the way that are tried as they run: each takes some hundredths of a second."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -140,6 +142,7 @@ def plan_schedule(
             effort=question.effort(steps),
             is_late=lambda: steps >= _LONG_STEPS and question.clock.is_over,
         )
+        plan = _fastest_in_streams(question, plan) if plan.is_overlapped else plan
     return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
 
 
@@ -154,6 +157,28 @@ def _answered(question: _Question, *, is_own_stop: bool, prefer_reserved_home: b
             raise KeyboardInterrupt  # which the solve took, to return what it had
     found = _found_plan(question, first, known)
     return _with_reserved_home(question, found) if prefer_reserved_home else found
+
+
+def _fastest_in_streams(question: _Question, plan: Plan) -> Plan:
+    """The plan, or one of a schedule on the way whose streams wait less for each other's memory.
+
+    Until layouts are known a schedule promises the makespan without such waits, which is a bound for it.
+    """
+    problem = question.problem
+    passed = sorted(question.passed, key=itemgetter(0))
+    some = passed[:: math.ceil(len(passed) / _MOST_IN_STREAMS) or 1]
+    # The first is what the search began from, and most unlike its last.
+    for value, schedule in question.passed[:1] + some:
+        if question.clock.is_over or question.stop.is_set():
+            break
+        if value >= plan.step_us():
+            continue
+        arenas = plan_arenas(problem, schedule, effort=quick_effort(len(schedule.steps)))
+        if not arenas.excess_bytes(problem.platform):
+            result = replace(plan.result, status=Status.FEASIBLE, schedule=schedule, value=value)
+            other = Plan(problem, result, schedule, simulate(problem, schedule), arenas)
+            plan = min(plan, in_streams(other), key=Plan.step_us)
+    return plan
 
 
 def _found_plan(question: _Question, first: SolveResult, known: Plan | None) -> Plan:
@@ -320,6 +345,7 @@ def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
         value=value,
         solver=f"{options.solver} (start)",
     )
+    question.passed.append((value, schedule))
     return Plan(problem, with_bound_of(first, result), schedule, simulation, arenas)
 
 

@@ -51,6 +51,15 @@ def test_the_best_division_is_kept_where_a_later_one_is_worse() -> None:
     assert best.samples == (8, 8)
 
 
+def test_without_time_only_the_first_division_is_planned() -> None:
+    def attempt(samples: tuple[int, ...]) -> Trial[None]:
+        return Trial(samples, float(samples[0]), (3.0, 1.0), None)
+
+    best = best_division((8, 8), attempt, has_time=lambda: False)
+    assert best is not None
+    assert best.samples == (8, 8)
+
+
 def test_slices_lie_one_behind_the_other_in_units_that_cut_none() -> None:
     cut = BatchCut.in_shares((10, 6), (2, 1))
     assert cut.samples == (5, 5, 6)

@@ -53,7 +53,9 @@ def proportional_shares(batch: int, weights: Sequence[float]) -> tuple[int, ...]
 
 
 def best_division(
-    first: Sequence[int], attempt: Callable[[tuple[int, ...]], Trial[_Plan] | None]
+    first: Sequence[int],
+    attempt: Callable[[tuple[int, ...]], Trial[_Plan] | None],
+    has_time: Callable[[], bool] = lambda: True,
 ) -> Trial[_Plan] | None:
     """The best of some divisions, each as devices were busy in the last one; None if `attempt` finds none.
 
@@ -66,10 +68,12 @@ def best_division(
         Samples of each device to begin with.
     attempt
         Plans a division; the same one for the same samples.
+    has_time
+        Whether another one may be tried after the first.
     """
     best: Trial[_Plan] | None = None
     samples, tried = tuple(first), set[tuple[int, ...]]()
-    while samples not in tried and len(tried) < _MOST_TRIALS:
+    while samples not in tried and len(tried) < _MOST_TRIALS and (not tried or has_time()):
         tried.add(samples)
         trial = attempt(samples)
         if trial is None or (best is not None and trial.value >= best.value):
