@@ -256,6 +256,10 @@ def test_labels_that_the_step_cannot_read_are_refused_with_the_sample(tmp_path: 
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(InvalidDataError, match=r"got 3 in sample 2; they seem to count from 1"):
         load_data(str(tmp_path / "a.npz"), wanted)
+    counted_from_minus_1 = replace(wanted, ranges={"labels": ValueRange(-1, 2)})
+    np.savez(tmp_path / "b.npz", **{**arrays, "y": arrays["y"] - (arrays["y"] < 3)})
+    with pytest.raises(InvalidDataError, match=r"got 3 in sample 2$"):
+        load_data(str(tmp_path / "b.npz"), counted_from_minus_1)
     arrays["y"] = np.array([0, -100] * 5)
     np.savez(tmp_path / "a.npz", **arrays)
     assert load_data(str(tmp_path / "a.npz"), wanted).samples == 10

@@ -136,7 +136,8 @@ def _check_range(source: str, name: str, array: Array, allowed: ValueRange) -> N
     """Refuse integers that the step cannot read, before it is planned."""
     if (place := allowed.first_outside(array)) is None:
         return
-    from_one = array.min() == allowed.low + 1 and array.max() == allowed.high + 1
+    classes = ValueRange(0, allowed.high, allowed.besides)
+    from_one = allowed == classes and array.min() == 1 and array.max() == allowed.high + 1
     advice = "; they seem to count from 1: subtract 1" if from_one else ""
     part = f" at {place[1:]}" if allowed.parts is not None else ""
     raise InvalidDataError(
