@@ -35,8 +35,8 @@ class FuseUpdates:
 
     so that the gradient takes no memory. The merged kernel still waits for every other reader of
     the old `w`, and what it reads must be kept until then: where that is more than the gradient,
-    the two stay apart. Updates with several results (momentum, Adam) stay apart, and so do
-    gradients that something else reads, such as a norm for clipping. Runs after `LowerToKernels`.
+    the two stay apart, and so do gradients that something else reads, such as a norm for clipping. An
+    update may have several results, as those of momentum and Adam. Runs after `LowerToKernels`.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class FuseUpdates:
         if kernel is None:
             return None
         args = [*gradient.args, *update.args[:at], *update.args[at + 1 :]]
-        return relax.call_tir(kernel, relax.Tuple(args), update.outputs[0])
+        return relax.call_tir(kernel, relax.Tuple(args), _made(update))
 
 
 def _merged_kernel(
@@ -108,12 +108,19 @@ def _merged_kernel(
         first, rest = relax.Tuple(list(inputs[:count])), list(inputs[count:])
         made = inner.emit(relax.call_tir(called["gradient"], first, gradient.outputs[0]))
         second = relax.Tuple([*rest[:at], made, *rest[at:]])
-        return inner.emit(relax.call_tir(called["update"], second, update.outputs[0]))
+        return inner.emit(relax.call_tir(called["update"], second, _made(update)))
 
-    old = int(mod[update.kernel].attrs[INPLACE_ATTR][1])
+    pairs = [int(k) for k in mod[update.kernel].attrs[INPLACE_ATTR]]
+    places = [count + old - (at < old) for old in pairs[1::2]]
+    inplace = [k for pair in zip(pairs[::2], places, strict=True) for k in pair]
     kernels = {"gradient": mod[gradient.kernel], "update": mod[update.kernel]}
     types = [arg.ty for arg in (*gradient.args, *own)]
-    return merged_kernel(kernels, types, body, [0, count + old - (at < old)])
+    return merged_kernel(kernels, types, body, inplace)
+
+
+def _made(call: KernelCall) -> relax.Type | list[relax.Type]:
+    """Types of the results, as ``call_tir`` takes them."""
+    return call.outputs[0] if len(call.outputs) == 1 else list(call.outputs)
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,8 @@ class _Step:
         Position of the binding of each variable.
     params, returned
         Variables that the function is given and returns.
+    items
+        For each variable with several results the names of these.
     """
 
     mod: tvm.IRModule
@@ -139,6 +148,7 @@ class _Step:
     made_at: Mapping[relax.Var, int]
     params: frozenset[relax.Var]
     returned: frozenset[relax.Var]
+    items: Mapping[relax.Var, frozenset[relax.Var]]
 
     @classmethod
     def read(cls, mod: tvm.IRModule, func_name: str) -> _Step:
@@ -153,16 +163,21 @@ class _Step:
         returned = frozenset(base.get(field, field) for field in returned_fields(mod[func_name]))
         params = frozenset(mod[func_name].params)
         made_at = {binding.var: k for k, binding in enumerate(bindings)}
-        return cls(mod, calls, base, readers, made_at, params, returned)
+        items: dict[relax.Var, frozenset[relax.Var]] = {}
+        for binding in bindings:
+            if isinstance(binding.value, relax.TupleGetItem):
+                whole = binding.value.tuple_value
+                items[whole] = items.get(whole, frozenset()) | {binding.var}
+        return cls(mod, calls, base, readers, made_at, params, returned, items)
 
     def pairs(self) -> list[tuple[KernelCall, KernelCall]]:
         """Gradients and updates that are worth merging."""
         found = []
         for update in self.calls.values():
             pairs = self._inplace(update)
-            if len(pairs) != 2 or len(update.outputs) != 1 or update.var not in self.returned:
+            if pairs[::2] != [*range(len(update.outputs))] or not self._is_returned(update):
                 continue
-            old = update.args[pairs[1]]
+            old = [update.args[at] for at in pairs[1::2]]
             for arg in update.args:
                 gradient = self.calls.get(arg)
                 if gradient is not None and self._may_merge(gradient, update, old):
@@ -174,22 +189,31 @@ class _Step:
         attrs = self.mod[call.kernel].attrs
         return [int(k) for k in attrs.get(INPLACE_ATTR, ())] if attrs else []
 
-    def _may_merge(self, gradient: KernelCall, update: KernelCall, old: relax.Var) -> bool:
+    def _is_returned(self, update: KernelCall) -> bool:
+        """Whether all that it makes is new state."""
+        return self.items.get(update.var, {update.var}) <= self.returned
+
+    def _may_merge(
+        self, gradient: KernelCall, update: KernelCall, old: Sequence[relax.Expr]
+    ) -> bool:
         var = gradient.var
         if len(gradient.outputs) != 1 or self._inplace(gradient) or var in self.returned:
             return False
         if list(self.readers[var]) != [update.position] or var in self.base.values():
             return False
-        if _shape(var) != _shape(update.var):
+        if any(_shape(var.ty) != _shape(ty) for ty in update.outputs):
             return False
         return self._kept_longer_bytes(gradient, update, old) <= _bytes(var)
 
-    def _kept_longer_bytes(self, gradient: KernelCall, update: KernelCall, old: relax.Var) -> int:
-        """Bytes that the gradient's kernel reads and nothing else needs as long as the old value."""
+    def _kept_longer_bytes(
+        self, gradient: KernelCall, update: KernelCall, old: Sequence[relax.Expr]
+    ) -> int:
+        """Bytes that the gradient's kernel reads and nothing else needs as long as the old values."""
         args = {self.base.get(arg, arg) for arg in gradient.args}
         ready = max([self.made_at.get(arg, -1) for arg in args])
         own = (gradient.position, update.position)
-        later = [at for at in self._readers_of(old) if at > ready and at not in own]
+        readers = {at for value in old for at in self._readers_of(value)}
+        later = [at for at in readers if at > ready and at not in own]
         total = 0
         for arg in args - self.params if later else ():
             others = [at for at in self._readers_of(arg) if at != gradient.position]
@@ -205,5 +229,5 @@ def _bytes(var: relax.Var) -> int:
     return tensor_bytes(*static_tensor(var.name, var.ty))
 
 
-def _shape(var: relax.Var) -> tuple[int, ...]:
-    return static_tensor(var.name, var.ty)[0]
+def _shape(ty: relax.Type) -> tuple[int, ...]:
+    return static_tensor("a result", ty)[0]

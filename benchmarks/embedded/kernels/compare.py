@@ -114,12 +114,10 @@ LAYERS: Mapping[str, Layer] = {
 def kernels_of(layer: Layer, target: str = "host") -> Mapping[str, DeviceKernel]:
     """The kernel of each part, by the function that does the same."""
     example = torch.zeros(layer.example)
-    optimizer = xe.SGD(0.1, momentum=0.9)  # plain SGD is fused into gradients
-    training = xe.training_step(layer.make(), example, loss="cross_entropy", optimizer=optimizer)
+    training = xe.training_step(layer.make(), example, loss="cross_entropy", optimizer="sgd")
     machine = machine_of(ExportOptions(target, (Region("sram", 1 << 20),)))
-    step = lower_for_target(
-        training.step.mod, machine.platform, machine.code, Optimize.SPEED, TRAIN_STEP
-    )
+    given = (training.step.mod, machine.platform, machine.code, Optimize.SPEED, TRAIN_STEP)
+    step = lower_for_target(*given, fuses_updates=False)
     found = {}
     for part in layer.parts:
         found[part.by_hand] = next(

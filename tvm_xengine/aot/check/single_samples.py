@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -48,8 +48,8 @@ def check_single_samples(
         If they differ; the message says by how much.
     """
     (batch,) = islice(seeded_batches(trial.inputs), 1)
-    whole, sample = _outputs(model, batch), with_batch_size(model, 1)
-    parts = [_outputs(sample, one) for one in samples_of(batch, model.batch_size)]
+    (whole,) = _outputs(model, [batch])
+    parts = _outputs(with_batch_size(model, 1), samples_of(batch, model.batch_size))
     # A model that returns its loss returns the mean over the batch.
     together = np.concatenate(parts) if whole.ndim else np.asarray(parts, np.float64).mean()
     _check_near("the forward pass", model.batch_size, np.asarray(together), whole)
@@ -73,10 +73,12 @@ def samples_of(batch: Mapping[str, Array], count: int) -> list[dict[str, Array]]
     ]
 
 
-def _outputs(model: ForwardModel, batch: Mapping[str, Array]) -> Array:
+def _outputs(model: ForwardModel, batches: Sequence[Mapping[str, Array]]) -> list[Array]:
+    """The output for each batch, by one program: compiling it takes most of the time."""
     forward = build_forward(evaluation_module(model), len(model.input_names), PLATFORM)
     forward.write({name: model.state[name] for name in forward.names(Role.PARAMETER)})
-    return np.asarray(forward.step({name: batch[name] for name in model.input_names})["output"])
+    given = ({name: batch[name] for name in model.input_names} for batch in batches)
+    return [np.array(forward.step(one)["output"]) for one in given]
 
 
 def _accumulated(

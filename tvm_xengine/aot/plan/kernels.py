@@ -13,6 +13,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
+from tvm_xengine.aot.plan.tiles import TiledFunction, cut_results
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lower import LoweredStep, lower_with
@@ -85,7 +86,7 @@ def lower_for_target(
     constraints
         Where ops run, and which are kept or repeated.
     fuses_updates
-        Whether with plain SGD the update is fused into the gradient kernel where that saves memory.
+        Whether the update is fused into the gradient kernel where that saves memory.
 
     Raises
     ------
@@ -110,12 +111,13 @@ def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) ->
 
 
 class TargetKernels:
-    """Prepares each kernel once for one target, whichever region its operands are in."""
+    """Prepares each kernel once for one target, whichever region its operands are in, and cuts it once."""
 
     def __init__(self, target: Target, optimize: Optimize) -> None:
         self._target = target
         self._optimize = optimize
         self._known: dict[str, DeviceKernel] = {}
+        self._cut: dict[tuple[str, int, int], TiledFunction | None] = {}
 
     def with_variants(self, step: LoweredStep) -> LoweredStep:
         """The step whose runs may also take the kernels of the least scratch memory, as `LEAN`."""
@@ -139,6 +141,13 @@ class TargetKernels:
         if key not in self._known:
             self._known[key] = prepare_for_target(func, self._target, name, self._optimize)
         return replace(self._known[key], name=name)
+
+    def cut_results(self, func: tirx.PrimFunc, dimension: int, tiles: int) -> TiledFunction | None:
+        """See `tiles.cut_results`."""
+        key = (kernel_hash(func), dimension, tiles)
+        if key not in self._cut:
+            self._cut[key] = cut_results(func, dimension, tiles)
+        return self._cut[key]
 
 
 def operations(kernel: DeviceKernel) -> float:

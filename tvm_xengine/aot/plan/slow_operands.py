@@ -17,7 +17,6 @@ from tvm_xengine.aot.plan.tiles import (
     Cut,
     TiledFunction,
     TiledKernel,
-    cut_results,
     tiled_kernel,
 )
 from tvm_xengine.compiler.lower import LoweredStep
@@ -96,9 +95,7 @@ def state_in_place(
             continue
         there = {tensor.name: ArenaView(region, at, tensor.shape, tensor.dtype)}
         readers = [op for op in graph.ops if tensor.name in graph.reads[op.name]]
-        if not readers or any(len(op.updates) > 1 for op in readers):
-            continue
-        if all(_runs_in_tiles(step, op, there, machine, prepared) for op in readers):
+        if readers and all(_runs_in_tiles(step, op, there, machine, prepared) for op in readers):
             places |= there
             at += round_up(tensor.size_bytes, machine.platform.alignment_bytes)
     return places
@@ -178,7 +175,7 @@ def _best_cuts(
     found: list[tuple[float, int, TiledFunction]] = []
     for dimension in range(max(len(param.ty.shape) for param in func.params)):
         for tiles in _TILES:
-            function = cut_results(func, dimension, tiles)
+            function = prepared.cut_results(func, dimension, tiles)
             # With the kernel of the whole, what counts is known nearly as well.
             draft = None if function is None else _in_tiles(function, regions, machine, whole)
             if function is None or draft is None or not _is_in_vectors(draft):

@@ -13,6 +13,13 @@ def contraction_of(*tensors):
     return read_contraction(read_blocks(func), func.params)
 
 
+def matmul_of(rows, columns, depth):
+    x = te.placeholder((rows, depth), "float32", name="x")
+    y = te.placeholder((depth, columns), "float32", name="y")
+    k = te.reduce_axis((0, depth), name="k")
+    return (x, y), te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k))
+
+
 def test_rows_columns_and_depth_of_a_matrix_product():
     func = matmul(7, 5, 3)
     contraction = read_contraction(read_blocks(func), func.params)
@@ -44,3 +51,17 @@ def test_other_sums_are_no_contractions():
     assert contraction_of(x, topi.sum(x, axis=1)) is None
     assert contraction_of(x, topi.max(x, axis=1)) is None
     assert contraction_of(x, topi.tanh(x)) is None
+
+
+def test_what_is_made_of_a_product_may_be_several_results():
+    """As those of an update, one of which reads the other; what only they read is no result."""
+    (x, y), summed = matmul_of(7, 5, 3)
+    old = te.placeholder((7, 5), "float32", name="old")
+    decayed = te.compute((7, 5), lambda i, j: summed[i, j] + old[i, j], name="decayed")
+    first = te.compute((7, 5), lambda i, j: decayed[i, j] * 0.5, name="first")
+    second = te.compute((7, 5), lambda i, j: decayed[i, j] - first[i, j], name="second")
+    func = te.create_prim_func([x, y, old, first, second])
+    contraction = read_contraction(read_blocks(func), func.params)
+    assert [store.output for store in contraction.stores] == list(func.params[-2:])
+    turned = te.compute((7, 7), lambda i, j: summed[i, 0] + old[j, 0], name="turned")
+    assert contraction_of(x, y, old, turned) is None

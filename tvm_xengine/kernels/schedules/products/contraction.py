@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -18,6 +18,28 @@ _LEAST_ROWS = 3
 
 
 @dataclass(frozen=True)
+class Stored:
+    """What is stored for an element of a product.
+
+    Attributes
+    ----------
+    index
+        Where it goes: each entry is the variable of a row, column or batch axis, or 0.
+    value
+        An expression in which :attr:`Contraction.product` stands for the element.
+    """
+
+    output: ir.Var
+    index: tuple[ir.Expr, ...]
+    value: ir.Expr
+
+    def at(self, position: Mapping[ir.Var, ir.Expr]) -> Stored:
+        """The same with other expressions for some variables."""
+        index = tuple(substitute(part, position) for part in self.index)
+        return Stored(self.output, index, substitute(self.value, position))
+
+
+@dataclass(frozen=True)
 class Contraction:
     """C[batch, row, column] = sum over depth of left[batch, row, depth] * right[batch, column, depth].
 
@@ -27,12 +49,11 @@ class Contraction:
     ----------
     left, right
         The factors as expressions of the axes.
-    output
-        The buffer that C, or what :attr:`finish` makes of it, is stored to.
-    index
-        Where an element goes: each entry is the variable of a row, column or batch axis, or 0.
-    finish
-        What is stored, as an expression in which :attr:`product` stands for the element of C.
+    product
+        Stands for the element of C.
+    stores
+        What is stored for each element: C itself, or what is made of it. None reads what another one
+        stores.
     """
 
     batch: tuple[Axis, ...]
@@ -41,10 +62,8 @@ class Contraction:
     depth: tuple[Axis, ...]
     left: ir.Expr
     right: ir.Expr
-    output: ir.Var
-    index: tuple[ir.Expr, ...]
     product: ir.Var
-    finish: ir.Expr
+    stores: tuple[Stored, ...]
 
     @property
     def dtype(self) -> str:
@@ -67,21 +86,29 @@ def size(axes: Sequence[Axis]) -> int:
 def read_contraction(blocks: Sequence[Block], params: Sequence[ir.Var]) -> Contraction | None:
     """Return the contraction that the blocks of a kernel are, None when they are something else.
 
-    There may be a second block that makes the output of the elements of C, one by one.
+    There may be more blocks that make outputs of the elements of C, one by one.
 
     Parameters
     ----------
     params
         The parameters of the kernel: inputs and outputs.
     """
-    if not 1 <= len(blocks) <= 2:
+    if not blocks:
         return None
     contraction = _read_product(blocks[0])
     if contraction is None or size(contraction.rows) < _LEAST_ROWS:
         return None
+    (own,) = contraction.stores
     if len(blocks) == 1:
-        return contraction if contraction.output in params else None
-    return _with_finish(contraction, blocks[1], params)
+        return contraction if own.output in params else None
+    made = [own]
+    for block in blocks[1:]:
+        finish = _finish(contraction, made, block)
+        if finish is None:
+            return None
+        made.append(finish)
+    stores = tuple(one for one in made if one.output in params)
+    return dataclasses.replace(contraction, stores=stores) if stores else None
 
 
 def _read_product(block: Block) -> Contraction | None:
@@ -113,48 +140,40 @@ def _read_product(block: Block) -> Contraction | None:
         depth=block.summed,
         left=left,
         right=right,
-        output=store.buffer,
-        index=tuple(substitute(index, at) for index in store.indices),
         product=product,
-        finish=product,
+        stores=(Stored(store.buffer, tuple(store.indices), product).at(at),),
     )
 
 
-def _with_finish(
-    contraction: Contraction, block: Block, params: Sequence[ir.Var]
-) -> Contraction | None:
-    """Add the block that makes the output of C to a contraction that stores C itself."""
+def _finish(contraction: Contraction, earlier: Sequence[Stored], block: Block) -> Stored | None:
+    """What a block makes of the elements of C, and of what earlier blocks have made of them."""
     store, axes = block.body, block.spatial
     if not isinstance(store, tirx.BufferStore) or block.summed:
         return None
+    made = {one.output: one for one in earlier}
     loads: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(store.value, (ir.TensorLoad, loads.append))
-    reads = [load for load in loads if load.source.same_as(contraction.output)]
-    if not reads or store.buffer not in params:
-        return None
-    index = reads[0].indices
-    if not _covers(store.indices, axes) or not _covers(index, axes):
+    reads = [load for load in loads if load.source in made]
+    if not reads or not _covers(store.indices, axes):
         return None
     if size(axes) != size((*contraction.batch, *contraction.rows, *contraction.columns)):
         return None  # it takes a part of C only
-    if not all(tvm_ffi.structural_equal(read.indices, index) for read in reads):
-        return None
-    at = {
-        mine: theirs
-        for mine, theirs in zip(index, contraction.index, strict=True)
-        if isinstance(mine, ir.Var)
-    }
+    at: dict[ir.Var, ir.Expr] = {}
+    for read in reads:
+        if not _covers(read.indices, axes):
+            return None
+        theirs = zip(read.indices, made[read.source].index, strict=True)
+        here = {mine: other for mine, other in theirs if isinstance(mine, ir.Var)}
+        if at and not (at.keys() == here.keys() and all(at[v].same_as(here[v]) for v in at)):
+            return None
+        at = here
 
     def replace(load: ir.TensorLoad) -> ir.Expr:
-        return contraction.product if load.source.same_as(contraction.output) else load
+        return made[load.source].value if load.source in made else load
 
-    value = tvm_ffi.structural_map(store.value, (ir.TensorLoad, replace))
-    return dataclasses.replace(
-        contraction,
-        output=store.buffer,
-        index=tuple(substitute(part, at) for part in store.indices),
-        finish=substitute(value, at),
-    )
+    value = tvm_ffi.structural_map(substitute(store.value, at), (ir.TensorLoad, replace))
+    index = tuple(substitute(part, at) for part in store.indices)
+    return Stored(store.buffer, index, value)
 
 
 def _factors(store: tirx.BufferStore, axes: Sequence[Axis]) -> tuple[ir.Expr, ir.Expr] | None:

@@ -52,10 +52,11 @@ def write_matrix_product(
 def _may_be_stored_in_parts(func: tirx.PrimFunc, contraction: Contraction) -> bool:
     """Whether the output can hold sums that are not complete.
 
-    It cannot where it has another type, or lies over an input that is still to be read.
+    It cannot where it has another type, or lies over an input that is still to be read; of several none can.
     """
-    dtype = str(contraction.output.ty.dtype.dtype)
-    return dtype == contraction.dtype and INPLACE_ATTR not in func.attrs
+    (store, *others) = contraction.stores
+    dtype = str(store.output.ty.dtype.dtype)
+    return not others and dtype == contraction.dtype and INPLACE_ATTR not in func.attrs
 
 
 def _write(
@@ -106,9 +107,8 @@ def _write_empty_sum(contraction: Contraction) -> tirx.Stmt:
 
     def store(position: Sequence[ir.Expr]) -> tirx.Stmt:
         at = {axis.var: i for axis, i in zip(axes, position, strict=True)}
-        value = substitute(contraction.finish, at | {contraction.product: zero})
-        index = [substitute(part, at) for part in contraction.index]
-        return tirx.BufferStore(contraction.output, value, index)
+        stores = (store.at(at | {contraction.product: zero}) for store in contraction.stores)
+        return sequence([tirx.BufferStore(one.output, one.value, one.index) for one in stores])
 
     return nest([axis.extent for axis in axes], store, "i", str(axes[0].var.ty.dtype))
 
@@ -163,6 +163,7 @@ class _Writer:
                 setup=[
                     *([] if self.t.right_in_place else [tirx.AllocBuffer(p.right)]),
                     *([] if p.stores_from_registers else [tirx.AllocBuffer(p.tile)]),
+                    *map(tirx.AllocBuffer, p.made),
                     tirx.AllocBuffer(p.sums),
                     clear_sums(p),
                 ],
@@ -202,7 +203,7 @@ class _Writer:
         if last == 0:
             return store(True, True)
         later = store(False, True)
-        if not self.c.finish.same_as(self.c.product):
+        if not self.c.stores[0].value.same_as(self.c.product):
             later = tirx.IfThenElse(depth_block == last, later, store(False, False))
         return tirx.IfThenElse(depth_block == 0, store(True, False), later)
 

@@ -141,8 +141,7 @@ def _contraction_in(contraction: Contraction, phase: _Phase) -> Contraction:
         contraction,
         columns=phase.shrunk(contraction.columns),
         depth=phase.shrunk(contraction.depth),
-        index=tuple(substitute(index, phase.at) for index in contraction.index),
-        finish=substitute(contraction.finish, phase.at),
+        stores=tuple(store.at(phase.at) for store in contraction.stores),
     )
     axes = (*part.batch, *part.rows, *part.columns, *part.depth)
     return dataclasses.replace(

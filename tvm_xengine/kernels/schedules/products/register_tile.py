@@ -100,13 +100,21 @@ def store_sums(
     c, run = p.contraction, p.run
     is_first, is_last = place_in_depth
 
-    def stored(here: Position, value: ir.Expr) -> tirx.Stmt:
-        index = [substitute(part, here) for part in c.index]
+    def stored(here: Position, value: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
+        (own, *_) = places = [store.at(here) for store in c.stores]
         if not is_first:
-            value = c.output[index] + value
-        if is_last:
-            value = substitute(c.finish, {**here, c.product: value})
-        return tirx.BufferStore(c.output, value, index)
+            value = own.output[own.index] + value
+        if not is_last:
+            return tirx.BufferStore(own.output, value, own.index)
+        made = [substitute(one.value, {c.product: value}) for one in places]
+        if not p.makes_first:
+            stores = zip(places, made, strict=True)
+            return sequence([tirx.BufferStore(one.output, v, one.index) for one, v in stores])
+        values = [tirx.BufferStore(to, v, [lane]) for to, v in zip(p.made, made, strict=True)]
+        stores = zip(places, p.made, strict=True)
+        return sequence(
+            [*values, *(tirx.BufferStore(one.output, v[lane], one.index) for one, v in stores)]
+        )
 
     if p.stores_from_registers:
         return _store_each(p, at, first_row, first_column, stored)
@@ -116,7 +124,7 @@ def store_sums(
         here = {**at, **unravel(first_row + i, c.rows), **columns}
         if run > 1:
             here[c.columns[-1].var] += lane
-        return stored(here, p.tile[i * p.tiling.column_tile + start + lane])
+        return stored(here, p.tile[i * p.tiling.column_tile + start + lane], lane)
 
     def run_of_columns(i: ir.Expr, r: ir.Expr) -> tirx.Stmt:
         lanes = ForKind.VECTORIZED
@@ -140,7 +148,7 @@ def _store_each(
     at: Position,
     first_row: ir.Expr,
     first_column: ir.Expr,
-    stored: Callable[[Position, ir.Expr], tirx.Stmt],
+    stored: Callable[[Position, ir.Expr, ir.Expr], tirx.Stmt],
 ) -> tirx.Stmt:
     """One statement for each vector of sums, so that where it goes is computed once for a row or a column."""
     c, (rows, columns) = p.contraction, (p.tiling.row_tile, p.tiling.column_tile)
@@ -150,7 +158,7 @@ def _store_each(
         here = {**at, **unravel(row, c.rows), **unravel(column, c.columns)}
         if p.tiling.lanes > 1:
             here[c.columns[-1].var] += lane
-        store = stored(here, p.sums[i * columns + j + lane])
+        store = stored(here, p.sums[i * columns + j + lane], lane)
         # The last panel has `rest` rows, or columns; before them none is beyond the product.
         places = ((row, i, p.rows, rows), (column, j, p.columns, columns))
         for place, offset, extent, tile in places:

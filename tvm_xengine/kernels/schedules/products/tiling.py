@@ -265,9 +265,9 @@ class TiledProduct:
         a tensor for each sum, as an update does, may run in place, which is seen in a single statement only.
         """
         more: list[ir.Expr] = []
-        finish = self.contraction.finish
-        for kind in (ir.Call, ir.TensorLoad):
-            tvm_ffi.structural_walk(finish, (kind, more.append))
+        for store in self.contraction.stores:
+            for kind in (ir.Call, ir.TensorLoad):
+                tvm_ffi.structural_walk(store.value, (kind, more.append))
         blocks = -(-self.columns // self.tiling.column_tile) % self.tiling.column_panels
         return self.stores_lanes and blocks == 0 and not more
 
@@ -282,8 +282,8 @@ class TiledProduct:
     def run(self) -> int:
         """Number of neighbouring columns that lie side by side in the output."""
         innermost = self.contraction.columns[-1]
-        last = self.contraction.index[-1]
-        if isinstance(last, ir.Var) and last.same_as(innermost.var):
+        last = [store.index[-1] for store in self.contraction.stores]
+        if all(isinstance(one, ir.Var) and one.same_as(innermost.var) for one in last):
             return math.gcd(innermost.extent, self.tiling.lanes)
         return 1
 
@@ -291,6 +291,21 @@ class TiledProduct:
     def tile(self) -> ir.Var:
         """The sums on their way to the output."""
         return self._buffer("tile", self.tiling.row_tile * self.tiling.column_tile)
+
+    @property
+    def makes_first(self) -> bool:
+        """Whether all that is stored for a run is computed before any of it is stored.
+
+        Each result may be written over a tensor that others read, as those of an update are.
+        """
+        return len(self.contraction.stores) > 1 and not self.stores_from_registers
+
+    @cached_property
+    def made(self) -> tuple[ir.Var, ...]:
+        """For each result what is stored for a run of neighbours."""
+        types = [str(store.output.ty.dtype.dtype) for store in self.contraction.stores]
+        made = (tirx.decl_buffer((self.run,), dtype, name="made") for dtype in types)
+        return tuple(made) if self.makes_first else ()
 
     def _buffer(self, name: str, elements: int) -> ir.Var:
         return tirx.decl_buffer((elements,), self.contraction.dtype, name=name)
