@@ -11,6 +11,7 @@ import tvm
 from numpy.typing import NDArray
 
 from tvm_xengine.aot.plan.forms import Forms, plan_forms
+from tvm_xengine.aot.plan.in_place import Attempt, better_plan, budgets_in_place
 from tvm_xengine.aot.plan.kernels import (
     LEAN,
     Optimize,
@@ -205,64 +206,71 @@ def plan_training(
     divided = partial(lower, fuses_updates=False)
     function = _forms(lowered, divided, prepared, machine, fixed)
     whole = function.problem_of(lowered)
-    in_place = state_in_place(lowered, machine, whole, prepared)
-    if wishes.schedule is None and in_place:
-        return _plan_in_place(training, machine, options, on_progress, function, fixed, in_place)
-    if wishes.schedule is None:
-        lowered, plan = _plan_whole(function, machine, options, on_progress)
-    else:
-        lowered, plan = _plan_running(
+    if wishes.schedule is not None:
+        form, plan = _plan_running(
             function, function.running(wishes.schedule), wishes.schedule, wishes.schedule_name
         )
-    planned = _with_program(training, machine, lowered, plan, fixed)
+        taken = Attempt(function, fixed, {})
+    else:
+        form, plan, taken = _plan_state(function, machine, fixed, options, on_progress)
+    planned = _with_program(training, machine, form, plan, taken.fixed, taken.start_bytes)
     return replace(planned, keep_all_bytes=_keep_all_bytes(whole, machine))
 
 
-def _plan_whole(
-    function: Forms, machine: Machine, options: PlanOptions, on_progress: OnProgress | None
-) -> tuple[LoweredStep, Plan]:
-    return plan_forms(
-        function,
-        machine.platform.device(machine.first).budget_bytes,
-        options,
-        # The evaluation needs the bytes above the state in one piece.
-        lambda problem, options, start: _plan(
-            problem, options, on_progress, start, prefer_reserved_home=True
-        ),
-    )
-
-
-def _plan_in_place(
-    training: TrainingStep,
+def _plan_state(
+    function: Forms,
     machine: Machine,
+    fixed: Mapping[str, OutsideView],
     options: PlanOptions,
     on_progress: OnProgress | None,
-    function: Forms,
-    fixed: Mapping[str, OutsideView],
-    in_place: Mapping[str, ArenaView],
-) -> PlannedTraining:
-    """The step with state copied whole, or where it lies: the better of two plans, each in half the time."""
-    half = options.within(options.limits.time_limit_s / 2)
-    there: dict[str, Operand] = {**fixed, **in_place}
+) -> tuple[LoweredStep, Plan, Attempt]:
+    """The step with state that is copied whole, or lies where its readers run in tiles."""
+    copied = Attempt(function, fixed, {})
+
+    def plan_whole(forms: Forms, options: PlanOptions) -> tuple[LoweredStep, Plan]:
+        return plan_forms(
+            forms,
+            machine.platform.device(machine.first).budget_bytes,
+            options,
+            # The evaluation needs the bytes above the state in one piece.
+            lambda problem, options, start: _plan(
+                problem, options, on_progress, start, prefer_reserved_home=True
+            ),
+        )
+
+    def in_place_of(first_bytes: int) -> Attempt | None:
+        platform = machine.platform.with_budgets({machine.first: first_bytes})
+        return _in_place(function, replace(machine, platform=platform), fixed)
+
+    try:
+        if (in_place := _in_place(function, machine, fixed)) is None:
+            return *plan_whole(function, options), copied
+        return better_plan(
+            *(in_place, copied, options, plan_whole),
+            lambda step, rest: _plan(step.problem, rest, on_progress, prefer_reserved_home=True),
+        )
+    except NoScheduleError as error:
+        if not machine.has_dma or (less := budgets_in_place(in_place_of, copied)) is None:
+            raise
+        raise NoScheduleError(
+            f"{error}; in tiles these work: {format_budgets(less)}", is_proven=error.is_proven
+        ) from error
+
+
+def _in_place(
+    function: Forms, machine: Machine, fixed: Mapping[str, OutsideView]
+) -> Attempt | None:
+    """The step with state at the begin of its region as far as its readers run in tiles; None without."""
+    whole, divided, prepared = function.whole, function.divided, function.prepared
+    copied = _forms(whole, divided, prepared, machine, fixed).problem_of(whole)
+    if not (places := state_in_place(whole, machine, copied, prepared)):
+        return None
+    there: dict[str, Operand] = {**fixed, **places}
     align = machine.platform.alignment_bytes
-    start = {place.device: end_of(in_place, align) for place in in_place.values()}
+    start = {place.device: end_of(places, align) for place in places.values()}
     sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
-    forms = _forms(
-        function.whole, function.divided, function.prepared, machine, there, _behind(sizes, start)
-    )
-    refused: list[NoScheduleError] = []
-    found: list[tuple[LoweredStep, Plan, Mapping[str, Operand], Mapping[str, int]]] = []
-    for tried, where, begin in ((function, fixed, {}), (forms, there, start)):
-        try:
-            found.append((*_plan_whole(tried, machine, half, on_progress), where, begin))
-        except NoScheduleError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    planned = _with_program(training, machine, *min(found, key=lambda one: one[1].step_us()))
-    return replace(
-        planned, keep_all_bytes=_keep_all_bytes(function.problem_of(function.whole), machine)
-    )
+    forms = _forms(whole, divided, prepared, machine, there, _behind(sizes, start))
+    return Attempt(forms, there, start)
 
 
 def _forms(

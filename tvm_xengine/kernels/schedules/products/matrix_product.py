@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.kernels.schedules.accumulation import substitute
 from tvm_xengine.kernels.schedules.blocks import Axis
 from tvm_xengine.kernels.schedules.loops import loop, nest, sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import is_choice
