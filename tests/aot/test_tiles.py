@@ -9,13 +9,18 @@ from torch import nn
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
 from tests.aot.test_dma import run_with_simulated_dma
+from tests.oracles.exhaustive import solve_exhaustively
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.aot.plan import plan_step
 from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.scheduling.sizes import parse_bytes
 
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+OPTIMIZERS = {"sgd": xe.SGD(0.1), "momentum": xe.SGD(0.1, momentum=0.9), "adam": xe.Adam(0.01)}
 
 
 def perceptron(wide: int) -> nn.Module:
@@ -37,11 +42,12 @@ def exported(
     folder: Path,
     model: nn.Module,
     shape: tuple[int, ...],
-    sram: str,
+    sram: str | int,
     target: str = "host",
+    optimizer: str = "sgd",
 ) -> ExportReport:
     training = xe.training_step(
-        model, torch.zeros(shape), loss="cross_entropy", optimizer=xe.SGD(0.1)
+        model, torch.zeros(shape), loss="cross_entropy", optimizer=OPTIMIZERS[optimizer]
     )
     regions = {"sram": sram, "psram": "1MiB"}
     return xe.export_for_target(
@@ -77,29 +83,32 @@ def test_any_delay_of_the_dma_leaves_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "whole_sram"), [("sgd", "24KiB"), ("momentum", "60KiB"), ("adam", "80KiB")])
 def test_tiles_fit_where_whole_operands_do_not_and_leave_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    optimizer: str, whole_sram: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_tools("host")
-    report = exported(tmp_path / "tiled", perceptron(64), (4, 32), "8KiB")
-    assert report.leading.tiled_kernels >= 5
+    given = (perceptron(64), (4, 32))
+    report = exported(tmp_path / "tiled", *given, "8KiB", optimizer=optimizer)
+    assert report.leading.tiled_kernels >= 4
     rows = run_with_simulated_dma(report, tmp_path, SANITIZED)
     without_tiles(monkeypatch)
     with pytest.raises(NoScheduleError):
-        exported(tmp_path / "too_small", perceptron(64), (4, 32), "8KiB")
-    whole = exported(tmp_path / "whole", perceptron(64), (4, 32), "24KiB")
+        exported(tmp_path / "too_small", *given, "8KiB", optimizer=optimizer)
+    whole = exported(tmp_path / "whole", *given, whole_sram, optimizer=optimizer)
     assert not tiled(whole)
     assert losses_and_sums(run_with_simulated_dma(whole, tmp_path)) == losses_and_sums(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "model", "shape", "sram"),
+    ("target", "model", "shape", "sram", "optimizer"),
     [
-        ("cortex-m7", perceptron(96), (4, 32), "20KiB"),
-        ("cortex-m55", perceptron(96), (4, 32), "44KiB"),
-        ("rv32imafc", perceptron(96), (3, 32), "20KiB"),
-        ("cortex-m7", convolutions(), (2, 3, 8, 8), "40KiB"),
+        ("cortex-m7", perceptron(96), (4, 32), "20KiB", "sgd"),
+        ("cortex-m55", perceptron(96), (4, 32), "44KiB", "sgd"),
+        ("rv32imafc", perceptron(96), (3, 32), "20KiB", "sgd"),
+        ("cortex-m7", convolutions(), (2, 3, 8, 8), "40KiB", "sgd"),
+        ("cortex-m7", perceptron(96), (4, 32), "20KiB", "adam"),
     ],
 )
 def test_they_do_on_emulated_boards(
@@ -107,16 +116,17 @@ def test_they_do_on_emulated_boards(
     model: nn.Module,
     shape: tuple[int, ...],
     sram: str,
+    optimizer: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     need_tools(target)
-    report = exported(tmp_path / "tiled", model, shape, sram, target)
+    report = exported(tmp_path / "tiled", model, shape, sram, target, optimizer)
     assert tiled(report)
     rows = run_with_simulated_dma(report, tmp_path)
     assert len(losses_and_sums(rows)) == 1
     without_tiles(monkeypatch)
-    whole = exported(tmp_path / "whole", model, shape, "100KiB", target)
+    whole = exported(tmp_path / "whole", model, shape, "100KiB", target, optimizer)
     assert not tiled(whole)
     if whole.package.channels:
         assert losses_and_sums(run_with_simulated_dma(whole, tmp_path)) == losses_and_sums(rows)
@@ -134,3 +144,39 @@ def test_a_plan_takes_tiles_where_they_are_predicted_to_be_faster(
         taken, other = report.functions[entry], whole.functions[entry]
         assert taken.tiled_kernels
         assert taken.plan.simulation.makespan_us < other.plan.simulation.makespan_us
+
+
+@pytest.mark.slow
+def test_budgets_that_are_named_work(tmp_path: Path) -> None:
+    """With larger tiles than the budget has room for, which is far below what whole operands take."""
+    given = (perceptron(64), (4, 32))
+    with pytest.raises(NoScheduleError, match="in tiles these work: sram=") as refused:
+        exported(tmp_path / "too_small", *given, "2KiB")
+    size = parse_bytes(str(refused.value).partition("in tiles these work: sram=")[2].split()[0])
+    assert size < 64 * 64 * 4
+    assert exported(tmp_path / "named", *given, size).package.regions["sram"] <= size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_no_schedule_of_a_small_problem_in_tiles_is_shorter(optimizer: str, tmp_path: Path) -> None:
+    """One layer, its state in slow memory; the judge looks at every schedule, with every variant."""
+    training = xe.training_step(
+        nn.Linear(32, 24), torch.zeros(3, 32), loss="mse", optimizer=OPTIMIZERS[optimizer]
+    )
+    taken = []
+    for sram in ("2KiB", "4KiB"):
+        report = xe.export_for_target(
+            *(training, tmp_path / sram),
+            target="cortex-m7",
+            regions={"sram": sram, "psram": "1MiB"},
+            time_limit_s=4.0,
+            objective="makespan",
+        )
+        plan = report.leading.plan
+        assert report.leading.tiled_kernels
+        assert not plan.schedule.transfers  # so that the makespan is the sum of all times
+        best = solve_exhaustively(plan.problem)
+        assert plan.step_us() == pytest.approx(best.value)
+        taken.append(plan.step_us())
+    assert taken[1] < taken[0]  # there is a choice to make

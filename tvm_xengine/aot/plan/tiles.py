@@ -135,11 +135,15 @@ def cut_results(func: tirx.PrimFunc, dimension: int, tiles: int) -> TiledFunctio
     if division is None or not division.is_one_piece or division.pieces[0].sums:
         return None
     piece = division.pieces[0]
-    if [*piece.inputs, *piece.outputs] != [*apart.params]:
-        return None  # an operand that nothing reads
     first, *others = piece_kernels(division, piece, [Span(k, 1) for k in range(tiles)])
     if any(other is not first for other in others):
         return None  # what it computes depends on where the tile lies
+    used, taken = [*piece.inputs, *piece.outputs], iter(first.params)
+    if [param for param in apart.params if param in used] != used:
+        return None
+    # An operand that nothing reads, as the learning rate of Adam's update, stays as it is.
+    params = [next(taken) if param in used else param for param in apart.params]
+    first = tirx.PrimFunc(params, first.body, first.ret_type, first.attrs)
     dimensions = tuple(division.sliced.get(param) for param in apart.params)
     if any(d is None for d in dimensions[-count:]):
         return None
