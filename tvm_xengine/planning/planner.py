@@ -177,7 +177,10 @@ def _fastest_in_streams(question: _Question, plan: Plan) -> Plan:
         if not arenas.excess_bytes(problem.platform):
             result = replace(plan.result, status=Status.FEASIBLE, schedule=schedule, value=value)
             other = Plan(problem, result, schedule, simulate(problem, schedule), arenas)
-            plan = min(plan, in_streams(other), key=Plan.step_us)
+            streams = in_streams(
+                other, lambda: question.clock.is_over, effort=question.effort(len(schedule.steps))
+            )
+            plan = min(plan, streams, key=Plan.step_us)
     return plan
 
 
