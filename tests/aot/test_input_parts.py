@@ -58,6 +58,9 @@ def test_data_are_refused_by_their_column(tmp_path: Path) -> None:
     x = np.tile([[0, 9, 9, 0], [2, 9, 9, 5], [1, 9, 9, 4]], (2, 1))
     np.savez(tmp_path / "good.npz", x=x, y=np.zeros(6, np.int64))
     assert xe.training_data(training(), str(tmp_path / "good.npz")).samples == 6
+    for dtype in ("uint8", "int8", "uint64", "bool"):
+        np.savez(tmp_path / "typed.npz", x=(x % 2).astype(dtype), y=np.zeros(6, np.int64))
+        assert xe.training_data(training(), str(tmp_path / "typed.npz")).samples == 6
     x[4, 0] = 4
     np.savez(tmp_path / "bad.npz", x=x, y=np.zeros(6, np.int64))
     with pytest.raises(InvalidDataError, match=r"x must be in 0\.\.2 at \(0,\), got 4 in sample 4"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
+from tvm_xengine.scheduling.value_range import ValueRange, by_part
 from tvm_xengine.training.forward.input_ranges import index_ranges
 
 ROWS, COLUMNS = 7, 5
@@ -173,6 +175,20 @@ def test_a_range_says_where_it_holds() -> None:
         "edges": "-6..5",
         "half": "0..2 at [..., 0, :]",
     }
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint32", "int64", "uint64"])
+def test_values_of_any_type_are_compared(dtype: str) -> None:
+    ranges = [ValueRange(0, 0, (-1,)), ValueRange(0, 5), ValueRange(-(2**63), 2**63 - 1)]
+    allowed = by_part(ranges, np.array([[0, 1, 2]]))
+    most = 1 if dtype == "bool" else np.iinfo(dtype).max
+    assert allowed.first_outside(np.array([[0, 1, most]] * 2, dtype)) is None
+    assert allowed.first_outside(np.array([[0, 1, 0], [1, 1, 0]], dtype)) == (1, 0)
+    if dtype != "bool":
+        assert allowed.first_outside(np.array([[0, most, 0]], dtype)) == (0, 1)
+    if dtype.startswith("int"):
+        assert allowed.first_outside(np.array([[-1, 0, -1]], dtype)) is None
+        assert allowed.first_outside(np.array([[-1, -1, -1]], dtype)) == (0, 1)
 
 
 class ManyColumns(nn.Module):

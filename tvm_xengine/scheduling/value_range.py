@@ -114,7 +114,9 @@ class Parts:
 
     def are_outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Which values are not allowed."""
-        wide = np.minimum(values, _INT64.max).astype(np.int64)
+        if values.dtype == np.uint64:  # which alone holds numbers that int64 does not
+            values = np.minimum(values, np.uint64(_INT64.max))
+        wide = values.astype(np.int64)
         low, high = (
             np.array([np.clip(limit, _INT64.min, _INT64.max) for limit in limits], np.int64)
             for limits in zip(*((one.low, one.high) for one in self.ranges), strict=True)
