@@ -97,14 +97,15 @@ def _copy(
     is_out = number >= len(kernel.inputs)
     kind = "uint8_t" if is_out else "const uint8_t"
     there = f"({kind} *){_name(number, kernel)} + {tile} * {cut.chunk_bytes}u"
+    indent = "    " if is_out else "      "
     if cut.chunks == 1:
         pair = (there, buffer) if is_out else (buffer, there)
-        return [f"      dma_start(ctx, {at}u, {pair[0]}, {pair[1]}, {cut.chunk_bytes}u);"]
+        return [f"{indent}dma_start(ctx, {at}u, {pair[0]}, {pair[1]}, {cut.chunk_bytes}u);"]
     buffer, there = f"{buffer} + k * {cut.chunk_bytes}u", f"{there} + k * {cut.stride_bytes}u"
     pair = (there, buffer) if is_out else (buffer, there)
     return [
-        f"      for (uint32_t k = 0; k < {cut.chunks}u; k++)",
-        f"        dma_start(ctx, {at}u, {pair[0]}, {pair[1]}, {cut.chunk_bytes}u);",
+        f"{indent}for (uint32_t k = 0; k < {cut.chunks}u; k++)",
+        f"{indent}  dma_start(ctx, {at}u, {pair[0]}, {pair[1]}, {cut.chunk_bytes}u);",
     ]
 
 
