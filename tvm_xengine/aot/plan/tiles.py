@@ -9,12 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec, tensor_specs
 from tvm_xengine.kernels.inplace import num_outputs
 from tvm_xengine.kernels.schedules.accumulation import mentions
 from tvm_xengine.kernels.schedules.blocks import Block, read_blocks
+from tvm_xengine.kernels.schedules.inline import inline_elementwise
+from tvm_xengine.kernels.schedules.products.contraction import read_contraction
 from tvm_xengine.kernels.slices.pieces import divide
 from tvm_xengine.kernels.slices.write import piece_kernels
 from tvm_xengine.program.transfers import Channel
@@ -22,6 +24,8 @@ from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR, inplace_pairs
 from tvm_xengine.scheduling.replicas.batch_cut import Span
 from tvm_xengine.scheduling.sizes import round_up
 
+_LANES = 4
+"""Neighbours that loops in C add up side by side; rows of fewer results are added up in so many parts."""
 BUFFERS = 2
 """Of each operand in a slow region: one is copied while the kernel works on the other."""
 
@@ -138,6 +142,9 @@ def cut_results(func: tirx.PrimFunc, dimension: int, tiles: int) -> TiledFunctio
     first, *others = piece_kernels(division, piece, [Span(k, 1) for k in range(tiles)])
     if any(other is not first for other in others):
         return None  # what it computes depends on where the tile lies
+    last = [int(param.ty.shape[-1]) for param in first.params[-count:] if len(param.ty.shape)]
+    if min(last, default=_LANES) < _LANES and not _is_product(first):
+        return None  # sums would be shared out over the lanes, and added in another order
     used, taken = [*piece.inputs, *piece.outputs], iter(first.params)
     if [param for param in apart.params if param in used] != used:
         return None
@@ -151,6 +158,14 @@ def cut_results(func: tirx.PrimFunc, dimension: int, tiles: int) -> TiledFunctio
     if any(dimensions[pair.input] != dimensions[len(inputs) + pair.output] for pair in pairs):
         return None
     return TiledFunction(func, first, tiles, dimensions)
+
+
+def _is_product(func: tirx.PrimFunc) -> bool:
+    """Whether the sums of a kernel are made one term after another, as those of products are."""
+    sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
+    inline_elementwise(sch)
+    blocks = read_blocks(sch.mod["main"])
+    return blocks is not None and read_contraction(blocks, sch.mod["main"].params) is not None
 
 
 def _follow(
