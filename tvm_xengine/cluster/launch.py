@@ -163,9 +163,9 @@ class _Stopped:
         """See which are stopped now."""
         last_s, self._looked_s = self._looked_s, time.monotonic()
         stopped = [rank for rank, process in enumerate(self._processes) if _is_stopped(process)]
-        known = (
-            self._since_s if self._looked_s - last_s < self._limit_s / 2 else {}
-        )  # else this one was, too
+        known = self._since_s
+        if self._looked_s - last_s > self._limit_s / 2:  # this one was stopped, too
+            known = {}
         self._since_s = {rank: known.get(rank, self._looked_s) for rank in stopped}
         self.given_up = tuple(
             rank for rank, at_s in self._since_s.items() if self._looked_s - at_s > self._limit_s

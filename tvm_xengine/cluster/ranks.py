@@ -172,17 +172,9 @@ class Ranks:
         """See :meth:`Attendance.watching`."""
         return self._attendance.watching(release)
 
-    @contextmanager
-    def _naming(self, peer: int | None) -> Iterator[None]:
+    def _naming(self, peer: int | None) -> AbstractContextManager[None]:
         """`naming_rank`; where the other process is not known, the one that gives no sign of life."""
-        try:
-            with naming_rank(peer):
-                yield
-        except RankLostError as error:
-            silent = None if peer is not None else self._attendance.silent
-            if silent is None:
-                raise
-            raise RankLostError(str(error).replace("another rank", f"rank {silent}", 1)) from error
+        return naming_rank(peer, lambda: self._attendance.silent)
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
@@ -217,12 +209,21 @@ class Ranks:
 
 
 @contextmanager
-def naming_rank(peer: int | None) -> Iterator[None]:
-    """Raise `RankLostError` where the transport fails; `peer` is the other process, if it is known."""
+def naming_rank(peer: int | None, find: Callable[[], int | None] = lambda: None) -> Iterator[None]:
+    """Raise `RankLostError` where the transport fails.
+
+    Parameters
+    ----------
+    peer
+        The other process, if it is known.
+    find
+        Asked for it else.
+    """
     try:
         yield
     except RuntimeError as error:
-        other = "another rank" if peer is None else f"rank {peer}"
+        lost = find() if peer is None else peer
+        other = "another rank" if lost is None else f"rank {lost}"
         raise RankLostError(
             f"{other} has ended or does not answer ({_reason(error)}); its own message says why. Resume"
             " from the last checkpoint"

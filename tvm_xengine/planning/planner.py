@@ -165,10 +165,9 @@ def _fastest_in_streams(question: _Question, plan: Plan) -> Plan:
     Until layouts are known a schedule promises the makespan without such waits, which is a bound for it.
     """
     problem = question.problem
-    passed = sorted(question.passed, key=itemgetter(0))
-    some = passed[:: math.ceil(len(passed) / _MOST_IN_STREAMS) or 1]
     # The first is what the search began from, and most unlike its last.
-    for value, schedule in question.passed[:1] + some:
+    first, rest = question.passed[:1], sorted(question.passed[1:], key=itemgetter(0))
+    for value, schedule in first + rest[:: math.ceil(len(rest) / _MOST_IN_STREAMS) or 1]:
         if question.clock.is_over or question.stop.is_set():
             break
         if value >= plan.step_us():
