@@ -94,3 +94,12 @@ def _what_stays_is_no_garbage() -> None:
     """The million objects of TVM and PyTorch are not searched for garbage again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _an_interrupt_is_never_lost() -> None:
+    """Python drops an exception, a KeyboardInterrupt too, that arrives in a callback of the collector.
+
+    Hypothesis registers one, to leave out the collector's time from its deadlines.
+    """
+    gc.callbacks.clear()
