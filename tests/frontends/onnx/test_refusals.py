@@ -74,6 +74,16 @@ def test_what_nodes_compute_counts_and_what_the_file_declares_otherwise_is_told(
         import_model("m", declaring(TensorProto.INT64, (2, 3), (2, 3)))
 
 
+def test_an_operator_without_a_converter_is_told_before_a_type_that_is_wrong() -> None:
+    model = declaring(TensorProto.INT64, (2, 3), (2, 3))
+    drawn = helper.make_node("RandomUniformLike", ["h"], ["h2"])
+    relu = helper.make_node("Relu", ["h2"], ["y"])
+    model.graph.node.pop()
+    model.graph.node.extend([drawn, relu])
+    with pytest.raises(UnsupportedModelError, match=r"RandomUniformLike .* draws random numbers"):
+        import_model("m", model)
+
+
 def indexing(op: str, index: Sequence[int] | None) -> onnx.ModelProto:
     """An operator that reads or writes a table of 7 rows at an index: a constant, or an input (None)."""
     shape = (3, 1) if op.endswith("ND") else (3, 5) if op.endswith("Elements") else (3,)

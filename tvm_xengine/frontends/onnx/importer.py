@@ -123,6 +123,8 @@ def _of_plain(
     roles, told = state_roles(given.model.graph, from_pytorch=from_pytorch)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
     model, narrow = _convertible(given.model, state)
+    if given.contradiction:
+        raise UnsupportedModelError(given.contradiction)
     held = [_held_note(tensor, kind) for tensor, kind in narrow.items()]
     asleep = modes.of_inference(model.graph) if train_norms else {}
     modes.set_modes(model.graph, train=bool(asleep))

@@ -37,12 +37,15 @@ class PlainModel:
         Batch sizes that the file is for, where it was given another one.
     notes
         What the file says and the model does not hold.
+    contradiction
+        That of `tvm_xengine.frontends.onnx.graphs.declared.Corrections`.
     """
 
     model: onnx.ModelProto
     weight_scales: dict[str, Array]
     other_batches: tuple[int, ...]
     notes: tuple[str, ...]
+    contradiction: str
 
     def refusal(self, error: UnsupportedModelError) -> UnsupportedModelError:
         """The error, with advice where the batch size may be its reason."""
@@ -66,7 +69,8 @@ def plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> PlainMod
     require_tensors(model)
     require_made(model.graph)
     require_single_names(model.graph)
-    notes += correct_declared(model)
+    corrections = correct_declared(model)
+    notes += corrections.notes
     model = write_out_own_functions(in_known_opset(model))
     graph = model.graph
     unique_names(graph)
@@ -86,4 +90,4 @@ def plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> PlainMod
     scales = dequantize_weights(graph)
     join_pairs(graph)
     lift_weights(graph)
-    return PlainModel(model, scales, tuple(batches), tuple(notes))
+    return PlainModel(model, scales, tuple(batches), tuple(notes), corrections.contradiction)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx
 from onnx import helper
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.graphs.shapes import inferred
 
 
-def correct_declared(model: onnx.ModelProto) -> list[str]:
-    """Let what the nodes compute replace what the file declares otherwise; returns what was replaced.
+@dataclass(frozen=True)
+class Corrections:
+    """What the nodes of a file compute otherwise than it declares.
 
-    Raises
-    ------
-    UnsupportedModelError
-        If a tensor is declared to have elements of another type than it has.
+    Attributes
+    ----------
+    notes
+        Of shapes.
+    contradiction
+        Of an element type, for which the file is refused, unless a node is that has no converter; empty
+        if there is none.
     """
+
+    notes: tuple[str, ...]
+    contradiction: str
+
+
+def correct_declared(model: onnx.ModelProto) -> Corrections:
+    """Let what the nodes compute replace what the file declares otherwise; returns what was replaced."""
     graph = model.graph
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -26,24 +38,25 @@ def correct_declared(model: onnx.ModelProto) -> list[str]:
     found = inferred(bare)
     computed = {info.name: info.type.tensor_type for info in [*found.value_info, *found.output]}
     given = {info.name for info in graph.input}
-    notes = []
+    notes, contradictions = [], []
     for info in [*graph.value_info, *graph.output]:
         made = computed.get(info.name)
         if made is None or info.name in given or not info.type.HasField("tensor_type"):
             continue
         declared = info.type.tensor_type
         if made.elem_type and declared.elem_type and made.elem_type != declared.elem_type:
-            raise UnsupportedModelError(
+            contradictions.append(
                 f"the tensor {info.name!r} is declared as {_type(declared)}, but its node makes"
                 f" {_type(made)}; export the model again"
             )
+            declared.elem_type = made.elem_type
         if declared.HasField("shape") and made.HasField("shape") and _differ(declared, made):
             notes.append(
                 f"the tensor {info.name!r} is declared to have the shape {_shape(declared)}, but its node"
                 f" makes {_shape(made)}, which counts"
             )
             declared.shape.CopyFrom(made.shape)
-    return notes
+    return Corrections(tuple(notes), next(iter(contradictions), ""))
 
 
 def _differ(a: onnx.TypeProto.Tensor, b: onnx.TypeProto.Tensor) -> bool:
