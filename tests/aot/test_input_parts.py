@@ -9,11 +9,12 @@ from torch import nn
 
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
-from tests.aot.test_package import Session
+from tests.aot.test_package import SANITIZED, Session
+from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import export_step
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import ExportOptions
-from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.errors import InvalidDataError, InvalidInputError
 
 ROWS = (3, 6)
 BATCH, COLUMNS = 2, 4
@@ -81,3 +82,70 @@ def test_a_package_refuses_what_lies_outside_in_its_place(tmp_path: Path) -> Non
         for entry, more in (("train_step", [np.array([0, 1])]), ("eval", [])):
             results = none if more else [None]
             assert session.call(entry, x, *more, *results) == (OK if is_taken else ERANGE), x
+
+
+class Solve(nn.Module):
+    """A system of equations whose factors are trained, and whose exchanges of rows are an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.eye(3) + torch.ones(3, 3) / 8)
+
+    def forward(self, x: torch.Tensor, exchanges: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.lu_solve(self.factors, exchanges, x)
+
+
+def test_exchanges_that_name_no_row_are_refused(tmp_path: Path) -> None:
+    """PyTorch leaves them to LAPACK, which reads and writes anywhere; the kernel takes the nearest."""
+    need_tools("host")
+    given = torch.ones(3, 2), torch.ones(3, dtype=torch.int32)
+    made = xe.training_step(Solve(), given, loss="mse")
+    lowered = xe.lower(made)
+    step = xe.build(lowered, xe.plan(xe.make_problem(lowered, costs="roofline")))
+    options = ExportOptions("host", parse_regions("sram=64KiB"), learning_rate=0.01)
+    report = export_step(made.source.training, made.step, options, tmp_path / "out")
+    session = Session(report, tmp_path)
+    assert session.init() == session.call("state_reset") == OK
+    x = np.ones((3, 2), np.float32)
+    none = [None] * len(report.leading.program.interface.results)
+    for exchange in (-1, 0, 1, 2, 3, 4, 2**31 - 1):
+        exchanges, inside = np.array([2, exchange, 3], np.int32), 1 <= exchange <= 3
+        assert session.call("train_step", x, exchanges, x, *none) == (OK if inside else ERANGE)
+        if inside:
+            assert np.isfinite(step.step(x, exchanges, x))
+        else:
+            with pytest.raises(InvalidInputError, match=r"exchanges must be in 1\.\.3, got"):
+                step.step(x, exchanges, x)
+
+
+class FromOne(nn.Module):
+    """Tables of one row and of three, whose rows are counted from 1, and from -9."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.three = nn.Embedding(1, 3), nn.Embedding(3, 3)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return self.one(a) + self.three(b - 1) + self.three(c + 9)
+
+
+def test_the_self_test_draws_what_an_input_may_have(tmp_path: Path) -> None:
+    need_tools("host")
+    made = xe.training_step(FromOne(), tuple(torch.tensor([n, n]) for n in (0, 1, -9)))
+    options = ExportOptions("host", parse_regions("sram=64KiB"), learning_rate=0.01)
+    report = export_step(made.source.training, made.step, options, tmp_path / "out")
+    source = (tmp_path / "out" / f"{report.package.name}_selftest.c").read_text()
+    drawn = [
+        line.rpartition("] = ")[2] for line in source.splitlines() if "_draw(&random) %" in line
+    ]
+    name = report.package.name
+    assert drawn == [
+        f"(int64_t)({name}_draw(&random) % 1u);",
+        f"(int64_t)(1 + (int32_t)({name}_draw(&random) % 2u));",
+        f"(int64_t)(-8 + (int32_t)({name}_draw(&random) % 2u));",
+        f"(int64_t)({name}_draw(&random) % 3u);",
+    ]
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert done.returncode == 0, done.stderr

@@ -35,6 +35,8 @@ READS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "scatter": lambda w, i: w.scatter(0, i, w[:2]),
     "scatter_add": lambda w, i: w.scatter_add(1, i, w[:2]),
     "shifted": lambda w, i: F.embedding(i + 2, w),
+    "shifted_down": lambda w, i: F.embedding(i - 12, w),
+    "shifted_far": lambda w, i: F.embedding(i + 19, w) + F.embedding(i + 20, w),
     "take": lambda w, i: w.take(i),
     "where": lambda w, i: F.embedding(torch.where(i < 0, 0, i), w),
 }
@@ -77,6 +79,29 @@ def test_an_input_may_have_the_values_that_pytorch_takes() -> None:
         for value in (-101, -100, *range(-3 * ROWS, 3 * ROWS), *range(30, 40), -35, -36):
             inside = allowed.low <= value <= allowed.high or value in allowed.besides
             assert inside == is_taken(name, value), (name, value, str(allowed))
+
+
+class Factors(nn.Module):
+    """Solves with factors, and unpacks others, whose exchanges are inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.square, self.tall = nn.Parameter(torch.eye(3)), nn.Parameter(torch.ones(2, 5, 4))
+
+    def forward(self, x: Tensor, exchanged: Tensor, unpacked: Tensor) -> Tensor:
+        solved = torch.linalg.lu_solve(self.square, exchanged, x)
+        permutation, low, up = torch.lu_unpack(self.tall, unpacked)
+        return solved.sum() + (permutation @ low @ up).sum()
+
+
+def test_exchanges_of_rows_name_rows() -> None:
+    """PyTorch leaves them to LAPACK, which reads and writes anywhere."""
+    exchanged, unpacked = torch.ones(3, dtype=torch.int32), torch.ones(2, 4, dtype=torch.int32)
+    given = (torch.ones(3, 2), exchanged, unpacked)
+    model = from_torch_export(torch.export.export(Factors(), given, strict=False))
+    source = read_forward_ops(model.main)
+    ranges = index_ranges(source, source.params[: len(model.input_names)], model.constants)
+    assert ranges == {"exchanged": ValueRange(1, 3), "unpacked": ValueRange(1, 5)}
 
 
 SHAPE = (4, 3)

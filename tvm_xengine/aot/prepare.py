@@ -182,7 +182,9 @@ class PreparedExport:
         settings = dict.fromkeys(self.training.hyper_names, self.options.learning_rate)
         learns = any(entry.learns for entry in self.functions)
         steps = self.options.selftest_steps if learns else 0
-        return Trial(batch_inputs(batch, output, self.model.input_names), settings, steps)
+        ranges = self.training.signature.ranges
+        drawn = batch_inputs(batch, output, self.model.input_names, ranges)
+        return Trial(drawn, settings, steps)
 
     @cached_property
     def expected(self) -> Expected:

@@ -15,6 +15,9 @@ from tvm.ir.op import register_op_attr
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.relax_ir.types import static_shape
 
+LU_SOLVE = PREFIX + "lu_solve"
+"""Reads the rows that its second operand names, counted from 1."""
+
 VALUE_AND_CHANGE = PREFIX + "value_and_change"
 
 Shape = tuple[int, ...]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import is_float, stored_type
 from tvm_xengine.program.step_program import Operand
+from tvm_xengine.scheduling.value_range import ValueRange
 
 Array = NDArray[np.generic]
 
@@ -26,13 +27,16 @@ class BatchInput:
     Attributes
     ----------
     bound
-        Integers are drawn below this.
+        Number of the integers that are drawn.
+    first
+        The least of them.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     bound: int
+    first: int = 0
 
     @property
     def c_name(self) -> str:
@@ -46,7 +50,10 @@ class BatchInput:
 
 
 def batch_inputs(
-    inputs: Mapping[str, Operand], output: Operand, data: Collection[str]
+    inputs: Mapping[str, Operand],
+    output: Operand,
+    data: Collection[str],
+    ranges: Mapping[str, ValueRange],
 ) -> list[BatchInput]:
     """The inputs of the self-test of a training step; integers are class numbers.
 
@@ -56,16 +63,24 @@ def batch_inputs(
         Of the evaluation: one score for each class.
     data
         Names of the inputs that the evaluation reads too.
+    ranges
+        Allowed values of integers, by name.
     """
     classes = output.shape[1] if len(output.shape) > 1 else 2
-    return [
-        BatchInput(name, view.shape, view.dtype, 2 if name in data else classes)
-        for name, view in inputs.items()
-    ]
+    made = []
+    for name, view in inputs.items():
+        first, count = 0, 2 if name in data else classes
+        if (allowed := ranges.get(name)) is not None:
+            parts = [allowed] if allowed.parts is None else allowed.parts.ranges
+            low, high = max(one.low for one in parts), min(one.high for one in parts)
+            count = max(1, min(count, high - low + 1))
+            first = min(max(0, low), high - count + 1)
+        made.append(BatchInput(name, view.shape, view.dtype, count, first))
+    return made
 
 
 def seeded_batches(inputs: Sequence[BatchInput]) -> Iterator[Mapping[str, Array]]:
-    """Endless batches: floats are multiples of 2^-14 in -2..2, integers lie below their bound."""
+    """Endless batches: floats are multiples of 2^-14 in -2..2, integers are those of their input."""
     state = _SEED
     while True:
         batch: dict[str, Array] = {}
@@ -77,7 +92,7 @@ def seeded_batches(inputs: Sequence[BatchInput]) -> Iterator[Mapping[str, Array]
             if is_float(entry.dtype):
                 values = ((drawn - 32768) / 16384).astype(entry.dtype)
             else:
-                values = (drawn % entry.bound).astype(entry.dtype)
+                values = (entry.first + drawn % entry.bound).astype(entry.dtype)
             batch[entry.name] = values.reshape(entry.shape)
         yield batch
 
@@ -102,5 +117,8 @@ def fill_loop(name: str, entry: BatchInput, array: str) -> str:
     if is_float(entry.dtype):
         value = f"({kind})((int32_t){name}_draw(&random) - 32768) / 16384"
     else:
-        value = f"({kind})({name}_draw(&random) % {entry.bound}u)"
+        value = f"{name}_draw(&random) % {entry.bound}u"
+        if entry.first:
+            value = f"{entry.first} + (int32_t)({value})"
+        value = f"({kind})({value})"
     return f"    for (size_t i = 0; i < {entry.count}u; i++) {array}[i] = {value};"

@@ -13,6 +13,7 @@ from tvm import relax, tirx
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.relax_ir.indices.elements import NotFollowedError, moved, pointwise
+from tvm_xengine.relax_ir.matrix_ops import LU_SOLVE
 from tvm_xengine.relax_ir.own_ops import PLACE
 from tvm_xengine.relax_ir.types import constant_value, static_shape
 
@@ -96,7 +97,7 @@ class IndexValues:
     Attributes
     ----------
     numbers
-        That such integers are compared with, or that are added to them.
+        That such integers are compared with, or that are added to them, and the first places.
     steps
         By input, what is computed from it, in order.
     """
@@ -142,6 +143,7 @@ def index_values(
         for position, first, extent in _indexed(op):
             if (indices := operands[position]) is not None:
                 limits = np.asarray(first), np.asarray(extent)
+                numbers.add(first)
                 reads.append(Read(op, op.operands[position], indices, *limits))
         given = [one for one in operands if one is not None]
         if len(given) < len(operands) or not all(map(_is_whole, op.results)):
@@ -219,6 +221,8 @@ def _indexed(op: ForwardOp) -> Iterator[tuple[int, int, list[int] | int]]:
         shape = static_shape(op.operands[0].ty)
         for axis in range(len(op.operands) - 2):
             yield 1 + axis, 0, shape[axis]
+    elif op.op == LU_SOLVE:
+        yield 1, 1, static_shape(op.operands[0].ty)[-1] + 1  # rows that are exchanged, from 1 on
 
 
 def _computed(op: ForwardOp, operands: Sequence[Integers]) -> list[tuple[Integers, _Step]]:

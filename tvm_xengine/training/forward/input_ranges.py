@@ -67,7 +67,9 @@ def _allowed(var: relax.Var, fits: Fits, numbers: Iterable[int]) -> ValueRange |
     """The values that fit, which lie side by side but for `numbers` (of an ignored label); None: all."""
     shape, dtype = static_shape(var.ty), np.dtype(str(var.ty.dtype))
     limits = np.iinfo(dtype)
-    able = sorted({n for n in (*numbers, 0) if limits.min <= n <= limits.max}, key=abs)
+    # Where a number is added to an input, its negative is taken to the first place.
+    tried = {0, *numbers, *(-n for n in numbers)}
+    able = sorted((n for n in tried if limits.min <= n <= limits.max), key=lambda n: (abs(n), n))
     fitting = {n: fits(np.full(shape, n, dtype)) for n in able}
     start, has_start = np.zeros(shape, dtype), np.zeros(shape, bool)
     for number, fit in fitting.items():
