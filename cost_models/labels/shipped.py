@@ -12,7 +12,10 @@ from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.labels.label_file import read_labels
 from tvm_xengine.cost_models.labels.rebuild import OnProgress
 from tvm_xengine.cost_models.labels.unpack import unpack
-from tvm_xengine.cost_models.measure.measurements import default_cache_path
+from tvm_xengine.cost_models.measure.measurements import (
+    default_cache_path,
+    writable_cache_folder,
+)
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 
 SHIPPED_LABELS = Path(str(files(tvm_xengine.cost_models.labels))) / "data"
@@ -28,7 +31,8 @@ def shipped_folder() -> Path:
     )
     content = b"".join(path.read_bytes() for path in paths)
     name = hashlib.sha256(content + feature_set().encode()).hexdigest()[:16]
-    return default_cache_path().parent / "labels" / name
+    made = default_cache_path().parent / "labels" / name
+    return made if (made / _DONE).exists() else writable_cache_folder(f"labels/{name}")
 
 
 def make_shipped(on_progress: OnProgress | None = None) -> tuple[int, int] | None:

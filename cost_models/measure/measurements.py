@@ -20,6 +20,8 @@ from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
+from tvm_xengine.files.atomic_write import can_write_into
+from tvm_xengine.files.say_once import say_once
 
 _logger = logging.getLogger(__name__)
 
@@ -145,6 +147,19 @@ def default_cache_path() -> Path:
     except RuntimeError:
         folder = _folder_of_this_process()
     return (folder if folder.is_absolute() else _folder_of_this_process()) / _PLACE
+
+
+def writable_cache_folder(name: str) -> Path:
+    """The folder of this name in the user's cache folder.
+
+    Where it cannot be written it lies in a folder that is deleted when the process ends, and a warning
+    says so.
+    """
+    folder = default_cache_path().parent / name
+    if can_write_into(folder):
+        return folder
+    say_once(_logger, f"what is computed is not kept: cannot write {folder}")
+    return _folder_of_this_process() / name
 
 
 @cache

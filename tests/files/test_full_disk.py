@@ -47,6 +47,16 @@ def test_rows_are_appended_whole_or_not_at_all(tmp_path: Path) -> None:
     assert rows == [{"row": 1}, {"row": 2}]
 
 
+def test_a_file_whose_first_row_does_not_fit_is_not_left_empty(tmp_path: Path) -> None:
+    file = AppendOnlyFile(tmp_path / "rows.jsonl")
+    for _ in range(2):
+        with largest_file(100), pytest.raises(OSError, match="too large"):
+            file.append({"row": "x" * 1000})
+        assert list(tmp_path.iterdir()) == []
+    file.append({"row": 1})
+    assert [json.loads(line) for line in file.path.read_text().splitlines()] == [{"row": 1}]
+
+
 def test_a_directory_is_not_left_in_part(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "inside").mkdir()

@@ -172,6 +172,14 @@ def test_where_nothing_can_be_written_kernels_are_compiled_here(tmp_path):
     np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
 
 
+def test_where_no_folder_can_be_made_whatever_modes_say_kernels_are_compiled_here(caplog):
+    store, kernel = KernelStore(Path("/proc/none/kernels")), shift_kernel()
+    assert not store.is_kept
+    modules = store.load([kernel])
+    np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
+    assert "no space" not in caplog.text
+
+
 def test_folders_of_versions_long_unused_are_deleted(tmp_path):
     KernelStore(tmp_path).load([shift_kernel()])
     old, recent = tmp_path / "old", tmp_path / "recent"

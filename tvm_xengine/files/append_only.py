@@ -82,7 +82,14 @@ class AppendOnlyFile:
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab", buffering=0) as file:
-                _write_whole(file.fileno(), line.encode())
+                try:
+                    _write_whole(file.fileno(), line.encode())
+                except OSError:
+                    if not os.fstat(
+                        file.fileno()
+                    ).st_size:  # made for this row, which nothing follows
+                        self.path.unlink(missing_ok=True)
+                    raise
         self._ends_in_newline = True
 
 

@@ -50,6 +50,18 @@ def check_writable(path: Path) -> None:
             temporary.touch(exist_ok=False)
 
 
+def can_write_into(folder: Path) -> bool:
+    """Whether files can be made in a folder, which is made if it is missing.
+
+    Modes do not tell: ``/proc`` takes no folder whatever they say.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def _write(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)

@@ -137,6 +137,33 @@ def test_a_cache_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("home", ["/proc/none", "/dev/null", "", "relative", None])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "mlp", "--costs", "measured"),
+        ("tune", "mlp", "--trials", "4", "--database", "{}/tuned"),
+        ("costs", "measure", "mlp"),
+        ("costs", "train", "-o", "{}/own.costmodel"),
+    ],
+    ids=lambda command: "_".join(command[:2]),
+)
+def test_a_home_that_is_no_folder_stops_nothing(
+    command: tuple[str, ...], home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    code, errors = run(
+        tuple(each.format(tmp_path) for each in command), {"HOME": home, "XDG_CACHE_HOME": None}
+    )
+    assert code == 0, errors
+    assert "no space" not in errors
+    if home in ("/proc/none", "/dev/null"):
+        assert f"not kept: {home}" in errors or f"not kept: cannot write {home}" in errors
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.slow
 def test_without_a_home_nothing_is_made_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.model_file import ModelFile, read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, calibration_path
 from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.files.atomic_write import check_writable
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.report.costs import print_facts, print_metrics
 
@@ -27,6 +28,7 @@ def calibrate_machine(
 ) -> dict[str, Any]:
     """Time the sweep, fit, and write the machine's file, which predictions then use."""
     path = path or calibration_path()
+    check_writable(path)
     target = resolve_target(TARGET)
     model = read_model(SHIPPED_MODEL)
     with terminal.reporting() as reporter:

@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
 from tvm_xengine.cost_models.labels.pack import pack, this_generator
 from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.labels.unpack import unpack
-from tvm_xengine.cost_models.measure.measurements import default_cache_path
+from tvm_xengine.cost_models.measure.measurements import writable_cache_folder
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
 from tvm_xengine.cost_models.models.model import CostModel
@@ -55,7 +55,7 @@ def write_leaderboard(
     if is_sketch:
         models = [m.sketched() if isinstance(m, BoostedTrees) else m for m in models]
     data = learnable(dataset, terminal)
-    store = FoldStore(default_cache_path().parent / "leaderboard" / "folds.jsonl")
+    store = FoldStore(writable_cache_folder("leaderboard") / "folds.jsonl")
     with terminal.reporting() as reporter:
         advance = reporter.stage("holding out")
         board = leaderboard(models, data, store, usable_cores(), advance)

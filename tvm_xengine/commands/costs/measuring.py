@@ -85,7 +85,8 @@ def measure_model(
     """Measure every kernel of a model's training step."""
     platform = _platform(measuring.platform)
     cache_path = measuring.cache or default_cache_path()
-    cache, effort = MeasurementCache(cache_path), Effort(rounds=measuring.rounds)
+    cache = MeasurementCache(cache_path, must_write=measuring.cache is not None)
+    effort = Effort(rounds=measuring.rounds)
     if measuring.rpc:
         platform = generated_only(platform)
     step = _lowered(model, options, platform, terminal)

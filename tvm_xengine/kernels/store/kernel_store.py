@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm.support import cc
 
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.files.atomic_write import can_write_into
 from tvm_xengine.files.say_once import say_once
 from tvm_xengine.files.temporary import unfinished
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
@@ -130,7 +131,6 @@ class KernelStore:
         """Write the library of each kernel, and yield the kernel when that is done."""
         if not kernels:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
         _delete_unused(self._directory.parent, keep=self._directory)
         sizes = {kernel.symbol: _size(kernel) for kernel in kernels}
         smallest_first = sorted(kernels, key=lambda kernel: sizes[kernel.symbol])
@@ -211,7 +211,7 @@ class KernelStore:
         """Whether compiled kernels can be kept: a linker is installed, and the folder can be written."""
         if cc.get_cc() is None:
             return False
-        if not _can_be_made(self._directory):
+        if not can_write_into(self._directory):
             say_once(_logger, f"compiled kernels are not kept: cannot write {self._directory}")
             return False
         return self._has_room()
@@ -219,7 +219,7 @@ class KernelStore:
     def _has_room(self) -> bool:
         """Whether the disks of the folder and of temporary files have room for a library."""
         for folder in (self._directory, Path(tempfile.gettempdir())):
-            if shutil.disk_usage(_existing(folder)).free < _ROOM_BYTES:
+            if shutil.disk_usage(folder).free < _ROOM_BYTES:
                 say_once(_logger, f"compiled kernels are not kept: no space left in {folder}")
                 return False
         return True
@@ -227,17 +227,6 @@ class KernelStore:
     def path(self, symbol: str) -> Path:
         """Where the library of a kernel lies once :meth:`load` has compiled it."""
         return self._directory / f"{symbol}.so"
-
-
-def _can_be_made(folder: Path) -> bool:
-    """Whether a folder can be written to, or be made."""
-    there = _existing(folder)
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the first above it that is there."""
-    return next((each for each in (folder, *folder.parents) if each.exists()), folder)
 
 
 def load_kernels(
