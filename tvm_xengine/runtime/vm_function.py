@@ -97,13 +97,10 @@ def emit_vm_function(
 
 
 def emit_calls(
-    calls: Sequence[Call],
-    name: str,
-    files: Mapping[str, Arena | ArenaPart] | None = None,
-    marks: Marks | None = None,
+    calls: Sequence[Call], name: str, files: Mapping[str, Arena | ArenaPart] | None = None
 ) -> VmFunction:
     """The function `name` that makes some calls of a program in order."""
-    emitter = _Emitter({}, files or {}, marks)
+    emitter = _Emitter({}, files or {}, None)
     for call in calls:
         emitter.make(call)
     return emitter.function(name)

@@ -104,8 +104,10 @@ class Step(StatefulStep):
     def step(self, *batch: object, **named: object) -> np.float32:
         """Train on a batch, whatever the mode; a copy of the loss before the update.
 
-        An interrupt arrives when the step has been taken. After any other failure the state is that
-        before the step if it is guarded; else it is lost, and must be loaded before it is used again.
+        Values that are not finite stay, as in a loop of PyTorch, and show in the loss of this step or the
+        next one; `guard` refuses them. An interrupt arrives when the step has been taken. After any other
+        failure the state is that before the step if it is guarded; else it is lost, and must be loaded
+        before it is used again.
         """
         arrays = by_name(self.batch_names, batch, named)
         with interrupts_held():
@@ -130,8 +132,7 @@ class Step(StatefulStep):
     def trace(self, path: str | Path) -> Iterator[None]:
         """Write when each call of the last step inside was planned to run, and when it ran.
 
-        Perfetto opens the file. Meanwhile each call takes two readings of the clock more. Of several
-        processes, whose calls are all in the file, the first one of each host writes it.
+        Perfetto opens the file. Meanwhile each call takes two readings of the clock more.
 
         Parameters
         ----------
@@ -140,9 +141,7 @@ class Step(StatefulStep):
         """
         with self.timed() as marks:
             yield
-        measured_us = marks.intervals_us  # collective
-        if self.writes_files:
-            self.plan.write_trace(path, measured_us)
+        self.plan.write_trace(path, marks.intervals_us)
 
     def timed(self) -> AbstractContextManager[Marks]:
         """Note when each call of the last step inside begins and ends, for `StepPlan.write_report`."""
