@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.cluster.trains import Settings
 
@@ -100,10 +100,15 @@ class Launched:
         return self.process.poll() is None
 
     @property
+    def document(self) -> dict[str, Any]:
+        """Its report."""
+        found: dict[str, Any] = json.loads(self.report.read_text())
+        return found
+
+    @property
     def losses(self) -> list[float]:
         """Of the steps that it has taken."""
-        found: list[float] = json.loads(self.report.read_text())["losses"]
-        return found
+        return list(self.document["losses"])
 
     @property
     def said(self) -> str:

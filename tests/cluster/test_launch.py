@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -207,6 +208,33 @@ def test_a_rank_that_joins_is_used_after_the_next_checkpoint(
     assert "going on from" in (last := started.said.splitlines()[-1])
     assert last.endswith("d0, d1")
     np.testing.assert_allclose(started.losses, whole.losses[-len(started.losses) :], **ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("through_memory", [True, False])
+def test_calls_of_all_ranks_are_traced_and_planned_again(
+    through_memory: bool, tmp_path: Path
+) -> None:
+    trace, page = tmp_path / "trace.json", tmp_path / "report.html"
+    plain = Launched(
+        *(tmp_path, tmp_path, (*PLACED, "--trace", str(trace), "--report", str(page))),
+        steps=30,
+        through_memory=through_memory,
+    )
+    assert plain.end() == 0, plain.said
+    runs = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    at = [sorted((e["args"]["step"], e["tid"]) for e in runs if e["pid"] == pid) for pid in (0, 1)]
+    assert at[0] == at[1]  # planned and measured
+    assert len({lane for _, lane in at[0]}) >= 3  # both devices, and a link
+    assert page.stat().st_size
+    plain.checkpoint.unlink()
+    again = Launched(
+        tmp_path, tmp_path, (*PLACED, "--replan"), steps=30, through_memory=through_memory
+    )
+    losses = plain.losses
+    assert again.end() == 0, again.said
+    assert again.losses == losses
+    assert again.document["replanned"]["rounds"] >= 1
 
 
 @pytest.mark.slow

@@ -162,6 +162,32 @@ def test_a_late_rank_finds_and_leaves_what_it_would_in_time(
     assert in_ranks(work) == [expected, expected]
 
 
+@pytest.mark.parametrize("engine", [None, "cpu_generic"])
+def test_calls_of_all_ranks_are_timed_by_one_clock(engine: str | None, compiled: Compiled) -> None:
+    program = _program(LOSS_ON_RANK_1, compiled)
+
+    def work(ranks: Ranks) -> tuple[Mapping[int, tuple[float, float]], float, list[bytes]]:
+        run = RankExecutable(program, compiled[1], _platform(engine), ranks)
+        run.write({"w": W})
+        with run.marked() as marks:
+            assert marks.intervals_us == {}
+            for step in range(2):
+                run.step(_inputs(step))
+        return marks.intervals_us, marks.step_us, _train(run, _nothing)
+
+    (interval, step_us, found), other = in_ranks(work)
+    assert other == (interval, step_us, found)
+    assert found == _in_one_process(program, compiled[1])
+    assert step_us > 0
+    assert sorted(interval) == sorted(call.step for call in program.calls)
+    assert all(0 <= begin <= end for begin, end in interval.values())
+    steps = laid_out(PROBLEM, LOSS_ON_RANK_1).schedule.steps
+    at = {steps[position]: times for position, times in interval.items()}
+    for copied, read_by in (("w", "y"), ("x", "h")):
+        _begin, end = at[Transfer(copied, "cpu", "cpu_generic")]
+        assert end <= at[Compute(read_by, "cpu_generic")][0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [None, "cpu", "cpu_generic"])
 def test_any_schedule_gives_the_same_bits_at_any_speed_of_each_rank(

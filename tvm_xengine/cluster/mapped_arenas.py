@@ -14,6 +14,7 @@ from tvm_xengine.program.streams import Streams, split_into_streams
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.events import SIGNAL, SPIN, Events
 from tvm_xengine.runtime.mapped_memory import MappedMemory
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.storage import Arena, allocate_arenas
 from tvm_xengine.runtime.stream_threads import StreamThreads
 from tvm_xengine.runtime.vm_function import VmFunction, emit_events, emit_stream
@@ -27,6 +28,7 @@ class MappedTransport:
         self._program, self._platform, self._ranks = program, platform, ranks
         self._rank_of = {device.name: device.rank for device in platform.devices}
         self.arenas: Mapping[str, Arena] = {}
+        self.open_ended = frozenset[int]()
 
     def allocate(self, arena_bytes: Mapping[str, int], guard_bytes: int) -> Mapping[str, Arena]:
         """As of a `Transport`."""
@@ -45,17 +47,20 @@ class MappedTransport:
         self.arenas = {**own, **others}
         return own
 
-    def step(self, compiled: Compile) -> Callable[[], object]:
+    def step(self, compiled: Compile, marks: Marks | None = None) -> Callable[[], object]:
         """As of a `Transport`."""
         streams = split_into_streams(self._program, self._platform)
         events = shared_events(self._ranks, streams.events + self._ranks.size**2)
         own = [stream for stream in streams.calls if self._rank_of[stream[-1]] == self._ranks.rank]
         files = {name: arena for name, arena in self.arenas.items() if arena.file is not None}
         functions = {
-            f"stream_{k}": emit_stream(streams.calls[stream], f"stream_{k}", files, wait=SPIN)
+            f"stream_{k}": emit_stream(
+                streams.calls[stream], f"stream_{k}", files, marks, wait=SPIN
+            )
             for k, stream in enumerate(own)
         }
-        run = dict(compiled({**functions, "meet": self._meeting(streams)}, events))
+        meeting = self._meeting(streams, marks)
+        run = dict(compiled({**functions, "meet": meeting}, events, marks))
         meet = run.pop("meet")
         work = [*run.values()]
         if len(work) > 1:
@@ -79,13 +84,13 @@ class MappedTransport:
         in_files = {name: view for name, view in places.items() if name not in found}
         return {**found, **sent_to_all(self._ranks, self._rank_of, in_files, own)}
 
-    def _meeting(self, streams: Streams) -> VmFunction:
-        """The function that comes together with all others."""
+    def _meeting(self, streams: Streams, marks: Marks | None) -> VmFunction:
+        """The function that comes together with all others; it takes no times, but the tensor of them."""
         rank, size = self._ranks.rank, self._ranks.size
         others = [other for other in range(size) if other != rank]
         come = [(SIGNAL, streams.events + size * rank + other) for other in others]
         wait = [(SPIN, streams.events + size * other + rank) for other in others]
-        return emit_events([*come, *wait], "meet")
+        return emit_events([*come, *wait], "meet", marks)
 
     def _do(self, work: list[Callable[[], object]], events: Events) -> None:
         with self._ranks.watching(events.release):

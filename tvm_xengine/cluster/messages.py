@@ -19,14 +19,18 @@ from tvm_xengine.program.rank_actions import (
     Send,
     actions_of_rank,
 )
-from tvm_xengine.program.step_program import ArenaView, StepProgram
+from tvm_xengine.program.step_program import ArenaView, StepProgram, TensorCopy
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.storage import Arena, allocate_arenas
 from tvm_xengine.runtime.vm_function import emit_calls
 from tvm_xengine.scheduling.platform import Platform
 
 if TYPE_CHECKING:
     import torch
+
+Note = Callable[[], None]
+"""Takes the time at which a message begins or has arrived."""
 
 
 class MessageTransport:
@@ -41,24 +45,32 @@ class MessageTransport:
         self._rank_of = {device.name: device.rank for device in platform.devices}
         self._actions = actions_of_rank(program, self._rank_of, ranks.rank)
         self.arenas: Mapping[str, Arena] = {}
+        self.open_ended = frozenset(
+            call.step
+            for call in program.calls
+            if isinstance(call, TensorCopy)
+            and self._rank_of[call.src.device] != self._rank_of[call.dst.device]
+        )
 
     def allocate(self, arena_bytes: Mapping[str, int], guard_bytes: int) -> Mapping[str, Arena]:
         """As of a `Transport`."""
         self.arenas = allocate_arenas(self._platform, arena_bytes, guard_bytes=guard_bytes)
         return self.arenas
 
-    def step(self, compiled: Compile) -> Callable[[], object]:
-        """As of a `Transport`."""
+    def step(self, compiled: Compile, marks: Marks | None = None) -> Callable[[], object]:
+        """As of a `Transport`; a copy begins where it is sent, and ends where its bytes are waited for."""
         files = {name: arena for name, arena in self.arenas.items() if arena.file is not None}
         parts = {
-            f"part_{k}": emit_calls(action.calls, f"part_{k}", files)
+            f"part_{k}": emit_calls(action.calls, f"part_{k}", files, marks)
             for k, action in enumerate(self._actions)
             if isinstance(action, LocalCalls)
         }
-        run = compiled(parts)
-        begun: dict[int, Message] = {}
+        run = compiled(parts, None, marks)
+        begun: dict[int, tuple[Message, Note]] = {}
         todo = [
-            run[f"part_{k}"] if isinstance(action, LocalCalls) else self._message(action, begun)
+            run[f"part_{k}"]
+            if isinstance(action, LocalCalls)
+            else self._message(action, begun, marks)
             for k, action in enumerate(self._actions)
         ]
 
@@ -74,14 +86,18 @@ class MessageTransport:
         """As of a `Transport`."""
         return sent_to_all(self._ranks, self._rank_of, places, own)
 
-    def _message(self, action: Action, begun: dict[int, Message]) -> Callable[[], object]:
+    def _message(
+        self, action: Action, begun: dict[int, tuple[Message, Note]], marks: Marks | None
+    ) -> Callable[[], object]:
         match action:
             case Send(copy, peer):
                 begin = partial(self._ranks.send, self._bytes_of(copy.src), peer, copy.step)
-                return partial(_begin, begin, copy.step, begun)
+                note = _nothing if marks is None else partial(marks.note, marks.begin(copy))
+                return partial(_begin, begin, copy.step, begun, note, _nothing)
             case Receive(copy, peer):
                 begin = partial(self._ranks.receive, self._bytes_of(copy.dst), peer, copy.step)
-                return partial(_begin, begin, copy.step, begun)
+                note = _nothing if marks is None else partial(marks.note, marks.begin(copy) + 1)
+                return partial(_begin, begin, copy.step, begun, _nothing, note)
             case Finish(step):
                 return partial(_finish, step, begun)
         raise TypeError(action)
@@ -113,9 +129,22 @@ def sent_to_all(
     return found
 
 
-def _begin(begin: Callable[[], Message], step: int, begun: dict[int, Message]) -> None:
-    begun[step] = begin()
+def _begin(
+    begin: Callable[[], Message],
+    step: int,
+    begun: dict[int, tuple[Message, Note]],
+    note_begin: Note,
+    note_end: Note,
+) -> None:
+    note_begin()
+    begun[step] = begin(), note_end
 
 
-def _finish(step: int, begun: dict[int, Message]) -> None:
-    begun.pop(step).finish()
+def _finish(step: int, begun: dict[int, tuple[Message, Note]]) -> None:
+    message, note_end = begun.pop(step)
+    message.finish()
+    note_end()
+
+
+def _nothing() -> None:
+    """Takes no time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tvm_xengine.cluster.links import copies_between_ranks
 from tvm_xengine.cluster.mapped_arenas import MappedTransport
 from tvm_xengine.cluster.messages import MessageTransport
+from tvm_xengine.cluster.rank_marks import RankMarks, clock_offset_us
 from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.cluster.transport import Transport
 from tvm_xengine.errors import UnsupportedModuleError
@@ -65,6 +66,8 @@ class RankExecutable(StepExecutable):
         own = local_program(program, rank_of, ranks.rank)
         super().__init__(own, libraries, platform, library_calls=library_calls)
         self.interface = program.interface
+        self._all_calls = program.calls
+        self._clock_offset_us: float | None = None
         self._agreed_names = (*self.interface.inputs, *self.interface.results)
         # What other processes send may also be written over state.
         self.overwritten = tuple(n for n in overwritten_state(program) if n in self.tensors)
@@ -77,14 +80,24 @@ class RankExecutable(StepExecutable):
         return self._transport.arenas[device]
 
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
-        return self._transport.step(self._compiled)
+        return self._transport.step(self._compiled, marks)
 
-    def marked(self) -> NoReturn:
-        """Refused: calls of several processes have no common clock."""
-        raise UnsupportedModuleError(
-            "the calls of a step over several ranks cannot be timed in place; leave out --trace and"
-            " --replan"
-        )
+    @property
+    def runs_in_turn(self) -> bool:
+        """Never: each process runs its own calls."""
+        return False
+
+    @property
+    def open_ended(self) -> Collection[int]:
+        """Copies that are messages: they arrive at some time before they are waited for."""
+        return self._transport.open_ended
+
+    def _new_marks(self) -> Marks:
+        """Collective: of the calls of all processes, by the clock of the first one."""
+        if self._clock_offset_us is None:
+            self._clock_offset_us = clock_offset_us(self._ranks)
+        steps = [call.step for call in self._all_calls]
+        return RankMarks(steps, self._ranks, self._clock_offset_us)
 
     def write(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Check inputs, and write those that lie in this process."""

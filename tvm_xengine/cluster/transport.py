@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.events import Events
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.runtime.vm_function import VmFunction
 
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
 
 
 class Compile(Protocol):
-    """Makes functions of the virtual machine callable; those with events take them as an argument."""
+    """Makes functions of the virtual machine callable; those with events or marks take them as arguments."""
 
     def __call__(
-        self, functions: Mapping[str, VmFunction], events: Events | None = None, /
+        self,
+        functions: Mapping[str, VmFunction],
+        events: Events | None = None,
+        marks: Marks | None = None,
+        /,
     ) -> Mapping[str, Callable[[], object]]: ...
 
 
@@ -29,18 +34,24 @@ class Transport(Protocol):
     ----------
     arenas
         Those that the calls of this process touch; of other processes, too, where it sees them.
+    open_ended
+        Positions of the copies whose end is not known, but only when it is waited for.
     """
 
     @property
     def arenas(self) -> Mapping[str, Arena]: ...
 
+    @property
+    def open_ended(self) -> Collection[int]: ...
+
     def allocate(self, arena_bytes: Mapping[str, int], guard_bytes: int) -> Mapping[str, Arena]:
         """Collective: the arenas of the devices of this process; comes before all else."""
 
-    def step(self, compiled: Compile) -> Callable[[], object]:
+    def step(self, compiled: Compile, marks: Marks | None = None) -> Callable[[], object]:
         """Collective: what this process does in a step, once it has written its inputs.
 
-        No process reads an input before it is written, nor writes over what another one still reads.
+        With marks it takes the times of its calls. No process reads an input before it is written, nor
+        writes over what another one still reads.
         """
 
     def read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -97,19 +97,32 @@ class StepExecutable(StepMemory):
         """Whether some calls return before they have run, as on a GPU, so that marks time nothing."""
         return bool(self._waits)
 
+    @property
+    def runs_in_turn(self) -> bool:
+        """Whether each call begins when the one before it has ended."""
+        return not self.is_overlapped
+
+    @property
+    def open_ended(self) -> Collection[int]:
+        """Positions of the calls whose marks are wider than the calls were long."""
+        return ()
+
     @contextmanager
     def marked(self) -> Iterator[Marks]:
         """Take the time of each call of the steps that run inside; the last one's times stay.
 
         The arenas are the same; a program with two more calls for each one runs in them.
         """
-        usual, marks = self._run, Marks([call.step for call in self.program.calls])
+        usual, marks = self._run, self._new_marks()
         run = self._side_by_side(marks) if self.is_overlapped else self._in_turn(marks)
         self._run = partial(marks.run, run)
         try:
             yield marks
         finally:
             self._run = usual
+
+    def _new_marks(self) -> Marks:
+        return Marks([call.step for call in self.program.calls])
 
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
         cuda = self._cuda((), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 import numpy as np
 import tvm
@@ -27,25 +28,46 @@ class Marks:
     ----------
     tensor
         The first argument of the function: seconds and nanoseconds of each time.
-    step_us
-        How long the last step took, from the start of its threads to their end; 0 before the first one.
+    last_us
+        How long the last step took here, from the start of its threads to their end; 0 before the first
+        one.
     """
 
     def __init__(self, steps: Sequence[int]) -> None:
         self._steps = steps
         self._number = {step: number for number, step in enumerate(self._steps)}
         self.tensor = tvm.runtime.tensor(np.zeros(max(1, 4 * len(steps)), "int64"))
-        self.step_us = 0.0
+        self.last_us = 0.0
+        self._noted_us: dict[int, float] = {}
 
     def run(self, step: Callable[[], object]) -> None:
         """Run a step, and note how long it took."""
         begun_s = time.perf_counter()
         step()
-        self.step_us = 1e6 * (time.perf_counter() - begun_s)
+        self.last_us = 1e6 * (time.perf_counter() - begun_s)
 
     def begin(self, call: Call) -> int:
         """Number of the time at which a call begins; that of its end follows."""
         return 2 * self._number[call.step]
+
+    def note(self, number: int) -> None:
+        """Take a time of a call that is not compiled code."""
+        self._noted_us[number] = time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1e3
+
+    @property
+    def step_us(self) -> float:
+        """How long the last step took."""
+        return self.last_us
+
+    @property
+    def times_us(self) -> Mapping[int, float]:
+        """The times that were taken in the last step, by their numbers, in microseconds of the clock."""
+        seconds, nanoseconds = self.tensor.numpy().reshape(-1, 2).T
+        compiled = zip(seconds.tolist(), nanoseconds.tolist(), count(), strict=False)
+        return {
+            **{number: 1e6 * whole + rest / 1e3 for whole, rest, number in compiled if whole},
+            **self._noted_us,
+        }
 
     @property
     def intervals_us(self) -> Mapping[int, tuple[float, float]]:
@@ -53,12 +75,13 @@ class Marks:
 
         Empty where no step has run. Without calls there is no step.
         """
-        seconds, nanoseconds = self.tensor.numpy().reshape(-1, 2).T
-        if not seconds.any():
-            return {}  # no step has run
-        times_us = 1e6 * (seconds - seconds.min()) + nanoseconds / 1e3
-        pairs = (times_us - times_us.min()).reshape(-1, 2).tolist()
-        return {step: (begin, end) for step, (begin, end) in zip(self._steps, pairs, strict=True)}
+        times_us = self.times_us
+        first_us = min(times_us.values(), default=0.0)
+        return {
+            step: (times_us[begin] - first_us, times_us[begin + 1] - first_us)
+            for step, begin in zip(self._steps, count(step=2))
+            if begin in times_us
+        }
 
 
 def mark_function(marks: Marks) -> dict[ir.GlobalVar, tirx.PrimFunc]:

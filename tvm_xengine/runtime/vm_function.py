@@ -97,10 +97,13 @@ def emit_vm_function(
 
 
 def emit_calls(
-    calls: Sequence[Call], name: str, files: Mapping[str, Arena | ArenaPart] | None = None
+    calls: Sequence[Call],
+    name: str,
+    files: Mapping[str, Arena | ArenaPart] | None = None,
+    marks: Marks | None = None,
 ) -> VmFunction:
     """The function `name` that makes some calls of a program in order."""
-    emitter = _Emitter({}, files or {}, None)
+    emitter = _Emitter({}, files or {}, marks)
     for call in calls:
         emitter.make(call)
     return emitter.function(name)

@@ -132,7 +132,8 @@ class Step(StatefulStep):
     def trace(self, path: str | Path) -> Iterator[None]:
         """Write when each call of the last step inside was planned to run, and when it ran.
 
-        Perfetto opens the file. Meanwhile each call takes two readings of the clock more.
+        Perfetto opens the file. Meanwhile each call takes two readings of the clock more. Of several
+        processes, whose calls are all in the file, the first one of each host writes it.
 
         Parameters
         ----------
@@ -141,7 +142,9 @@ class Step(StatefulStep):
         """
         with self.timed() as marks:
             yield
-        self.plan.write_trace(path, marks.intervals_us)
+        measured_us = marks.intervals_us  # collective
+        if self.writes_files:
+            self.plan.write_trace(path, measured_us)
 
     def timed(self) -> AbstractContextManager[Marks]:
         """Note when each call of the last step inside begins and ends, for `StepPlan.write_report`."""

@@ -74,7 +74,7 @@ def _let_rounds_take(monkeypatch: pytest.MonkeyPatch, *rounds_us: float) -> None
 
     def run(self: Marks, step: Callable[[], object]) -> None:
         step()
-        self.step_us = next(times_us)
+        self.last_us = next(times_us)
 
     monkeypatch.setattr(Marks, "run", run)
 

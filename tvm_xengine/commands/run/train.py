@@ -65,19 +65,14 @@ class Wanted:
         loop = self.options.loop
         return loop.steps or (None if loop.epochs else self.steps)
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether the times of calls are written at the end."""
-        files = (self.options.state.trace, self.options.plan.save.report)
-        return any(files) and not self.options.loop.replan
-
 
 def run_train(model: str, options: TrainOptions) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
+    _check_replan(options)
+    has_times = is_timed(options)
     options = for_this_rank(options)
     terminal = Terminal(options.plan.output)
     arguments = solver_arguments(options.plan.solver, options.plan.step.model.seed)
-    _check_replan(options)
     if options.loop.schedule is not None and options.plan.division.replicas is not None:
         raise UsageError(
             "--schedule runs a schedule of the whole batch, and --replicas divides that; leave out one."
@@ -101,7 +96,7 @@ def run_train(model: str, options: TrainOptions) -> None:
     if not options.loop.no_compare:
         step.compare_with_keep_all()
     curve = Curve()
-    timed = step.timed() if wanted.is_timed else nullcontext(None)
+    timed = step.timed() if has_times else nullcontext(None)
     with showing(terminal, wanted.steps) as show, timed as marks:
         result = fit(
             step,
@@ -188,6 +183,11 @@ def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
         raise InvalidStateError(f"there is no checkpoint {options.resume}")
     resume = False if options.resume is None else options.resume
     return CheckpointOptions(path, options.checkpoint_every, resume)
+
+
+def is_timed(options: TrainOptions) -> bool:
+    """Whether the times of calls are written at the end, by this process or by another one."""
+    return any((options.state.trace, options.plan.save.report)) and not options.loop.replan
 
 
 def _check_replan(options: TrainOptions) -> None:

@@ -1,8 +1,9 @@
-"""One plan for all processes of a run: the first one plans, the others take its plan."""
+"""The same plans in all processes of a run: the first one plans, the others take what it has planned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,9 +12,18 @@ from tvm_xengine.session.stages.plan import StepPlan
 
 
 def plan_of_ranks(lowered: Lowered, make: Callable[[], StepPlan]) -> StepPlan:
+    """Collective: the plan that `make` returns in the first process, as of `plans_of_ranks`."""
+    (plan,) = plans_of_ranks(lowered, lambda: [make()])
+    assert plan is not None
+    return plan
+
+
+def plans_of_ranks(
+    lowered: Lowered, make: Callable[[], Sequence[StepPlan | None]]
+) -> Sequence[StepPlan | None]:
     """Collective: what `make` returns in the first process; where there is one only, simply that.
 
-    The others read it as a plan file, which checks that it is of the same step: model, batch,
+    The others read each plan as a plan file, which checks that it is of the same step: model, batch,
     optimizer, kernels and platform have the same hash.
 
     Raises
@@ -33,9 +43,23 @@ def plan_of_ranks(lowered: Lowered, make: Callable[[], StepPlan]) -> StepPlan:
         if ranks.leads:
             with ranks.failing_together():
                 planned = make()
-                planned.save(file)
-            ranks.share_text(file.read_text())
+                texts = [_text(plan, file) for plan in planned]
+            ranks.share_text(json.dumps(texts))
             return planned
-        file.write_text(ranks.share_text(""))
+        texts = json.loads(ranks.share_text(""))
         with ranks.failing_together():
-            return StepPlan.load(file, lowered)
+            return [_plan(text, file, lowered) for text in texts]
+
+
+def _text(plan: StepPlan | None, file: Path) -> str | None:
+    if plan is None:
+        return None
+    plan.save(file)
+    return file.read_text()
+
+
+def _plan(text: str | None, file: Path, lowered: Lowered) -> StepPlan | None:
+    if text is None:
+        return None
+    file.write_text(text)
+    return StepPlan.load(file, lowered)

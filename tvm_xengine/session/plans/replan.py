@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
@@ -14,6 +14,7 @@ from tvm_xengine.planning.plan_again import Replanned, plan_again, plan_in_turn
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.session.plans.plan_of_ranks import plans_of_ranks
 from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, StopReason
@@ -45,7 +46,8 @@ class Replanning:
     longer than another one has taken, that one is adopted again. Where devices and links run side by
     side, which slow each other down, the cheapest plan that runs in turn is also tried, if that promises
     less than was measured. In any case the plan of the step has the costs that were measured. Meanwhile the
-    step holds its program twice.
+    step holds its program twice. Of several processes, each takes the times of its own calls, and the first
+    one plans for all.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ class Replanning:
         length_us = median(run.step_us for run in runs)
         self._is_fastest = length_us <= min(self._lengths_us, default=length_us)
         self._lengths_us.append(length_us)
-        found = self._planned_again(runs)
+        found, self._fastest = self._found_by_ranks(runs)
         if found is not None and len(self._lengths_us) < _MOST_ROUNDS:
             self._step.adopt(found)
             self._watch()
@@ -124,6 +126,14 @@ class Replanning:
     def _watch(self) -> None:
         self._runs = []
         self._marks = self._stack.enter_context(self._step.executable.marked())
+
+    def _found_by_ranks(self, runs: list[_Run]) -> tuple[StepPlan | None, StepPlan]:
+        """Collective: what `_planned_again` returns in the process that plans, and the fastest plan there."""
+        found, fastest = plans_of_ranks(
+            self._step.lowered, lambda: [self._planned_again(runs), self._fastest]
+        )
+        assert fastest is not None
+        return found, fastest
 
     def _planned_again(self, runs: list[_Run]) -> StepPlan | None:
         """A plan that promises less than the fastest one has taken; None where there is no such plan."""
@@ -147,10 +157,11 @@ class Replanning:
 
     def _as_measured(self, runs: list[_Run]) -> Problem:
         plan, lowered = self._step.plan.plan, self._step.plan.planned.lowered
+        executable = self._step.executable
         return as_measured(
             plan.problem,
             plan.schedule,
-            _times_us(runs, self._step.executable.is_overlapped),
+            _times_us(runs, executable.open_ended, in_turn=executable.runs_in_turn),
             lambda *run: lowered.kernel(*run).symbol,
         )
 
@@ -170,8 +181,8 @@ def _with_plan(step_plan: StepPlan, plan: Plan) -> StepPlan:
     return replace(step_plan, planned=replace(step_plan.planned, plan=plan))
 
 
-def _times_us(runs: list[_Run], is_overlapped: bool) -> dict[int, float]:
-    """The median time of each call.
+def _times_us(runs: list[_Run], open_ended: Collection[int], *, in_turn: bool) -> dict[int, float]:
+    """The median time of each call, but for those whose end is not known.
 
     In turn, a call lasts until the next one begins, so that what lies between them counts.
     """
@@ -180,8 +191,10 @@ def _times_us(runs: list[_Run], is_overlapped: bool) -> dict[int, float]:
         interval = run.intervals_us
         order = sorted(interval, key=lambda position: interval[position])
         ends = [interval[position][1] for position in order]
-        if not is_overlapped:
+        if in_turn:
             ends = [*(interval[position][0] for position in order[1:]), ends[-1]]
         for position, end_us in zip(order, ends, strict=True):
             times.setdefault(position, []).append(end_us - interval[position][0])
-    return {position: median(found) for position, found in times.items()}
+    return {
+        position: median(found) for position, found in times.items() if position not in open_ended
+    }

@@ -13,7 +13,14 @@ from tvm_xengine.commands.run.learning import Curve, showing_each
 from tvm_xengine.commands.run.plan import problem_of, save_plan
 from tvm_xengine.commands.run.steps import budgets_in, platform_of, solver_arguments
 from tvm_xengine.commands.run.together.workloads import NamedWorkload
-from tvm_xengine.commands.run.train import Wanted, finished, following, summary_of, wanted_of
+from tvm_xengine.commands.run.train import (
+    Wanted,
+    finished,
+    following,
+    is_timed,
+    summary_of,
+    wanted_of,
+)
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.model.lr_schedules import ScheduleLike
@@ -42,7 +49,7 @@ def run_train_together(workloads: Sequence[NamedWorkload], options: TrainOptions
         marks = {
             name: stack.enter_context(steps[name].timed())
             for name, one in wanted.items()
-            if one.is_timed
+            if is_timed(one.options)
         }
         results = fit_together(
             {
