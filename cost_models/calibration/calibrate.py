@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from tvm.target import Target
 
-from tvm_xengine.cost_models.calibration.calibration import Calibration
+from tvm_xengine.cost_models.calibration.calibration import Calibration, Evidence
 from tvm_xengine.cost_models.calibration.sweep import CALL, PRODUCT, Sweep, sweep_of
 from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
@@ -114,6 +114,7 @@ def calibrate(predictor: AdaptedPredictor, share: float, sweep: Sweep, times: Ti
         cold=cold,
         spread=spread,
         kernels=tuple(kernel.function or kernel.key for kernel in sweep.kernels),
+        evidence=Evidence.of(table, cold_us),
     )
 
 

@@ -6,9 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
@@ -16,6 +21,46 @@ from tvm_xengine.files.read_text import parse_json, read_text
 
 SCHEMA = 1
 """Version of the file's form; raised when a reader of before would misread it."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Calibrating kernels and their times, from which the errors of others are known in part.
+
+    Attributes
+    ----------
+    feature_set, names
+        As of a `FeatureTable`.
+    rows
+        For each kernel its work, its operations, the bytes it moves, and the values of its features.
+    cold_us
+        The time of each, as a step leaves the caches.
+    """
+
+    feature_set: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[float, ...], ...]
+    cold_us: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rows or {len(row) for row in self.rows} != {len(self.names) + 3}:
+            raise ValueError("expected as many numbers of each kernel as features")
+        if len(self.cold_us) != len(self.rows) or not all(0 < us < math.inf for us in self.cold_us):
+            raise ValueError("expected a positive time of each kernel")
+
+    @classmethod
+    def of(cls, table: FeatureTable, cold_us: NDArray[np.float64]) -> Evidence:
+        """From a table of features, in the precision of the labels."""
+        numbers = np.column_stack((table.work, table.flops, table.moved_bytes, table.values))
+        rows = tuple(tuple(float(f"{x:.7g}") for x in row) for row in numbers.tolist())
+        return cls(table.feature_set, table.names, rows, tuple(cold_us.tolist()))
+
+    @cached_property
+    def table(self) -> FeatureTable:
+        """The features."""
+        numbers = np.array(self.rows)
+        work, flops, moved_bytes = numbers[:, :3].T
+        return FeatureTable(self.feature_set, self.names, numbers[:, 3:], work, flops, moved_bytes)
 
 
 @dataclass(frozen=True)
@@ -37,6 +82,8 @@ class Calibration:
         Four of five calibrating kernels are predicted within ``exp(spread)``.
     kernels
         Keys of the kernels that calibrated; nobody may be judged on them.
+    evidence
+        Those of networks, which correct predictions of kernels like them; None in files of before.
     """
 
     machine: str
@@ -47,6 +94,7 @@ class Calibration:
     cold: ColdCalls
     spread: float
     kernels: tuple[str, ...]
+    evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
         numbers = (*self.rates.values(), self.factor)
@@ -57,7 +105,7 @@ class Calibration:
 def write_calibration(found: Calibration, path: Path) -> None:
     """Write the file, whole or not at all."""
     document = {"schema": SCHEMA, **asdict(found)}
-    write_bytes_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+    write_bytes_atomically(path, (json.dumps(document) + "\n").encode())
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -81,9 +129,21 @@ def read_calibration(path: Path) -> Calibration:
             cold=ColdCalls(**{name: float(us) for name, us in document["cold"].items()}),
             spread=float(document["spread"]),
             kernels=tuple(map(str, document["kernels"])),
+            evidence=_evidence(document.get("evidence")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidDatasetError(
             f"{path}: expected a machine that tvm-xengine costs calibrate wrote: {error!r}; delete the file"
             " or calibrate again"
         ) from error
+
+
+def _evidence(document: Any) -> Evidence | None:
+    if document is None:
+        return None
+    return Evidence(
+        str(document["feature_set"]),
+        tuple(map(str, document["names"])),
+        tuple(tuple(map(float, row)) for row in document["rows"]),
+        tuple(map(float, document["cold_us"])),
+    )

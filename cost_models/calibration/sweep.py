@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from tvm import te
 from tvm.target import Target
 
 from tvm_xengine.cost_models.corpus.variants import Variant
 from tvm_xengine.cost_models.dataset.collect import training_kernels
+from tvm_xengine.cost_models.dataset.dataset import RANDOM
 from tvm_xengine.cost_models.features.hardware import ASSUMED_CACHES_BYTES
 from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.errors import InvalidPlatformError
@@ -29,12 +31,15 @@ level of hundreds of megabytes may hold them."""
 _SIDE = 256
 """Of the matrices of the product, which take 768 KiB."""
 
+_SEEDS = range(9001, 9011)
 _NETWORKS = (
     Variant("lenet", 4, 28, 10, SGD(momentum=0.9), 1),
     Variant("gpt_nano", 2, 32, 64, SGD(momentum=0.9), 1),
+    *(Variant(RANDOM, 4, None, 10, SGD(momentum=0.9), seed) for seed in _SEEDS),
 )
 """Convolutions, poolings, products, norms, softmax and updates, forward and backward: library calls and
-generated code. Their sizes are in no labels that ship."""
+generated code. Their sizes and seeds are in no labels that ship; ten random networks have about as many
+kernels as three minutes time."""
 
 CALL, PRODUCT = "call", "product"
 
@@ -84,8 +89,10 @@ def _samples(target: Target) -> tuple[DeviceKernel, ...]:
     except InvalidPlatformError:
         libraries = ()
     devices = [(target, (name,)) for name in dict.fromkeys((*libraries, "tir"))]
-    found = [kernel for variant in _NETWORKS for kernel in training_kernels(variant, devices)]
-    return tuple(distinct_kernels(found))
+    by_network = [training_kernels(variant, devices) for variant in _NETWORKS]
+    # In turn, so that a sweep that ends early has kernels of all of them.
+    in_turn = (kernel for each in zip_longest(*by_network) for kernel in each if kernel is not None)
+    return tuple(distinct_kernels(in_turn))
 
 
 def _stream(size_bytes: int, target: Target) -> DeviceKernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.interval_widths import (
+    COMMON_TRANSFER_DEVIATION,
     COVERED_DEVIATIONS,
     transfer_deviation,
     widened,
@@ -19,9 +21,11 @@ from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO
 from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.error_process import ErrorProcess, deviations_of
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 if TYPE_CHECKING:
+    from tvm_xengine.cost_models.calibration.calibration import Evidence
     from tvm_xengine.cost_models.models.model_file import ModelFile
 
 _UNKNOWN_DEVIATION = math.log(MOST_WIDTH_RATIO) / 2 / COVERED_DEVIATIONS
@@ -63,7 +67,50 @@ def predicted_on(model: ModelFile, targets: Sequence[str], table: FeatureTable) 
     by_target = {target: _added_deviation(model, target) for target in set(targets)}
     added = np.array([by_target[target] for target in targets])
     groundless = np.where(model.has_ground(table), 0.0, _UNKNOWN_DEVIATION)
-    return widened(model.predict(table, targets), np.hypot(added, groundless))
+    answer = widened(model.predict(table, targets), np.hypot(added, groundless))
+    here = [row for row, target in enumerate(targets) if model.is_calibrated(target)]
+    known = model.calibration
+    if (
+        known is None
+        or (evidence := known.evidence) is None
+        or not here
+        or evidence.names != table.names
+    ):
+        return answer
+    without_evidence = replace(model, calibration=replace(known, evidence=None))
+    return _with_evidence(without_evidence, evidence, targets[here[0]], table, answer, here)
+
+
+def _with_evidence(
+    without_evidence: ModelFile,
+    evidence: Evidence,
+    target: str,
+    table: FeatureTable,
+    answer: Prediction,
+    here: Sequence[int],
+) -> Prediction:
+    """The predictions on the calibrated processor, with what the errors on its evidence say of theirs."""
+    count = len(evidence.rows)
+    of_evidence = predicted_on(without_evidence, [target] * count, evidence.table)
+    lo_us = np.concatenate((of_evidence.lo_us, answer.lo_us[here]))
+    hi_us = np.concatenate((of_evidence.hi_us, answer.hi_us[here]))
+    tables = (evidence.table, table.take(here))
+    process = ErrorProcess(
+        deviations_of(lo_us, hi_us),
+        np.full(len(lo_us), COMMON_TRANSFER_DEVIATION),
+        np.zeros(len(lo_us), dtype=int),
+        np.vstack([without_evidence.predictor.leaves(part) for part in tables]),
+    )
+    typical_us = np.sqrt(lo_us * hi_us)
+    errors = np.log(np.array(evidence.cold_us) / typical_us[:count])
+    mean, deviation = process.posterior(range(count), range(count, len(lo_us)), errors)
+    moved, half = np.exp(mean), np.exp(COVERED_DEVIATIONS * deviation)
+    columns = [answer.time_us.copy(), answer.lo_us.copy(), answer.hi_us.copy()]
+    ends_us = (typical_us[count:] * moved / half, typical_us[count:] * moved * half)
+    parts = (np.clip(answer.time_us[here] * moved, *ends_us), *ends_us)
+    for column, part in zip(columns, parts, strict=True):
+        column[here] = part
+    return Prediction(*columns)
 
 
 def costs_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,20 @@ from tests.cost_models.models.test_adapted import CALL_US, SLOWER, US_PER_BYTE, 
 from tvm_xengine.cost_models.calibration.calibrate import fit_machine
 from tvm_xengine.cost_models.calibration.calibration import (
     Calibration,
+    Evidence,
     read_calibration,
     write_calibration,
 )
 from tvm_xengine.cost_models.calibration.unadapted import unadapted
+from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
+from tvm_xengine.cost_models.labels.held_out import open_part
+from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.abstain import is_unknown
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, default_model
-from tvm_xengine.cost_models.prediction.prior import correction_of
+from tvm_xengine.cost_models.prediction.prior import correction_of, predicted_on
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
@@ -99,3 +105,90 @@ def test_a_machine_is_calibrated_by_one_command(tmp_path: Path, monkeypatch: pyt
     assert default_model().calibration == found
     assert found.rates["stream_L1_gb_s"] > found.rates["stream_memory_gb_s"] > 0
     assert 0 < found.rates["call_us"] < 100
+
+
+def evidence(data: Dataset) -> Evidence:
+    return Evidence.of(data.table, data.time_us)
+
+
+def test_evidence_corrects_other_kernels():
+    """All are 1.5 times as slow as the three numbers of the machine say."""
+    data, bare = elsewhere(), unadapted(read_model(SHIPPED_MODEL))
+    data = replace(data, time_us=1.5 * data.time_us)
+    known, asked = (data.take(range(start, len(data), 2)) for start in (0, 1))
+
+    def errors_and_coverage(found: Calibration) -> tuple[float, float]:
+        model = replace(bare, calibration=found)
+        answer = predicted_on(model, [UNKNOWN_CPU] * len(asked), asked.table)
+        inside = (answer.lo_us <= asked.time_us) & (asked.time_us <= answer.hi_us)
+        typical_us = np.sqrt(answer.lo_us * answer.hi_us)
+        return float(np.mean(np.abs(np.log(typical_us / asked.time_us)))), float(np.mean(inside))
+
+    before = errors_and_coverage(calibration())
+    after = errors_and_coverage(calibration(evidence=evidence(known)))
+    assert after[0] < before[0] / 3
+    assert after[1] >= 0.75
+
+
+def test_evidence_by_other_features_is_left_out():
+    data, bare = elsewhere(), unadapted(read_model(SHIPPED_MODEL))
+    found = evidence(data)
+    other = replace(found, names=("another", *found.names[1:]))
+    targets = [UNKNOWN_CPU] * len(data)
+    plain, left_out = (
+        predicted_on(replace(bare, calibration=calibration(evidence=each)), targets, data.table)
+        for each in (None, other)
+    )
+    assert np.array_equal(plain.time_us, left_out.time_us)
+
+
+def test_the_file_of_a_machine_keeps_its_evidence(tmp_path: Path):
+    path = tmp_path / "machine.json"
+    found = calibration(evidence=evidence(elsewhere()))
+    write_calibration(found, path)
+    assert read_calibration(path) == found
+    document = json.loads(path.read_text())
+    for change in ({"cold_us": [1.0]}, {"rows": []}, {"names": ["one"]}):
+        evidence_of = {**document["evidence"], **change}
+        path.write_text(json.dumps({**document, "evidence": evidence_of}))
+        with pytest.raises(InvalidDatasetError, match=path.name):
+            read_calibration(path)
+    del document["evidence"]
+    path.write_text(json.dumps(document))
+    assert read_calibration(path) == calibration()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", ["emeraldrapids", "znver3"])
+@pytest.mark.parametrize("is_random_known", [True, False])
+def test_a_part_of_the_kernels_of_a_new_processor_says_much_of_the_rest(
+    processor: str, is_random_known: bool
+):
+    """A model that knows the other processor only, and evidence of networks that are not asked about."""
+    make_shipped()
+    data = open_part(DatasetFolder(shipped_folder()).load())
+    is_here = np.array([each == processor for each in data.processors])
+    is_random = np.array([RANDOM in names for names in data.families])
+    others = data.take(np.flatnonzero(~is_here))
+    known = data.take(np.flatnonzero(is_here & (is_random == is_random_known))[:400])
+    asked = data.take(np.flatnonzero(is_here & (is_random != is_random_known)))
+    shipped = read_model(SHIPPED_MODEL)
+    card = {**shipped.card, "targets": dict.fromkeys(others.targets, 1)}
+    model = replace(shipped, predictor=AdaptedTrees().fit(others), card=card)
+    target = json.dumps({"kind": "llvm", "mcpu": processor})
+
+    def judged(found: Calibration | None) -> tuple[float, float]:
+        answer = predicted_on(replace(model, calibration=found), [target] * len(asked), asked.table)
+        error = np.median(np.abs(answer.time_us / asked.time_us - 1))
+        inside = np.mean((answer.lo_us <= asked.time_us) & (asked.time_us <= answer.hi_us))
+        return float(error), float(inside)
+
+    factor, cold, spread = fit_machine(
+        model.predictor, model.share_on(target), known.table, known.time_us
+    )
+    numbers = calibration(processor=processor, factor=factor, cold=cold, spread=spread)
+    before, middle = judged(None), judged(numbers)
+    after = judged(replace(numbers, evidence=evidence(known)))
+    assert after[0] < 0.9 * min(before[0], middle[0])
+    assert after[0] < 0.14  # 0.109 to 0.126
+    assert 0.65 <= after[1] <= 0.9  # 0.70 to 0.83

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,9 @@ def calibrate_machine(
         "kernels timed": f"{len(times)} of {len(sweep.kernels)}",
     }
     print_facts(terminal.console, f"{found.processor}: {path}", facts)
-    document: dict[str, Any] = {"path": str(path), **asdict(found)}
+    # A thousand numbers of each kernel are for the file alone.
+    document: dict[str, Any] = {"path": str(path), **asdict(replace(found, evidence=None))}
+    del document["evidence"]
     if found.processor in model.processors:
         terminal.note(f"predictions for {found.processor} rest on its labels, and stay as they are")
     if compare:

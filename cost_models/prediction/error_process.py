@@ -1,0 +1,117 @@
+"""A Gaussian process of a model's errors: what some known ones say of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.models.interval_widths import COVERED_DEVIATIONS
+
+_ALIKE_SHARE = 0.9
+"""Of the rest of an error, what a kernel that falls into the same leaves has, too."""
+
+_NOISE_DEVIATION = 0.05
+"""Of the logarithm of a measurement; that of kernels above 20 us (`_NOISE_RATIO` of the trees)."""
+
+_HUBER_DEVIATIONS = 1.345
+"""Huber's constant: 95 % as efficient as the mean where errors are Gaussian (Huber 1964)."""
+
+_REWEIGHTINGS = 5
+"""Rounds of reweighting; chosen."""
+
+_FEW = 20
+"""So many measured errors may widen intervals in full; chosen."""
+
+_COVERAGE = 0.8
+"""Share of times that intervals are meant to hold, as in `COVERED_DEVIATIONS`."""
+
+
+@dataclass(frozen=True)
+class ErrorProcess:
+    """Errors of a model, as logarithms, before any is known.
+
+    They are a Gaussian process (Rasmussen and Williams 2006, section 2.2; for the residuals of a model
+    Kennedy and O'Hagan, JRSS B 2001). Its prior is what the model says of itself: how wide its intervals
+    are, and how alike it finds two kernels, which is how often its trees put both into the same leaf.
+    Kernels of one group have a part of their errors in common.
+
+    Attributes
+    ----------
+    deviations
+        Of each error, with what it has in common with others, (kernels,).
+    common
+        What it has in common with all of its group, (kernels,).
+    groups
+        Number of the group of each kernel, (kernels,).
+    leaves
+        Where each kernel falls in the trees, (kernels, trees).
+    """
+
+    deviations: NDArray[np.float64]
+    common: NDArray[np.float64]
+    groups: NDArray[np.int_]
+    leaves: NDArray[np.int_]
+
+    def posterior(
+        self, known: Sequence[int], others: Sequence[int], errors: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of the errors of `others`, from those of the `known` kernels."""
+        own = self._own(others) ** 2 + self.common[others] ** 2
+        between = self._covariance(others, known)
+        unshared = (1 - _ALIKE_SHARE) * self._own(known) ** 2 + _NOISE_DEVIATION**2
+        inverse, widening = _fit(self._covariance(known, known) + np.diag(unshared), errors)
+        mean = between @ (inverse @ errors)
+        variance = own - np.einsum("ij,ij->i", between @ inverse, between)
+        deviation = np.sqrt(np.maximum(variance, _NOISE_DEVIATION**2))
+        return np.asarray(mean, dtype=np.float64), deviation * widening
+
+    def _own(self, rows: Sequence[int]) -> NDArray[np.float64]:
+        """Of each error, without what it has in common with all of its group."""
+        rest = self.deviations[rows] ** 2 - self.common[rows] ** 2
+        return np.sqrt(np.maximum(rest, _NOISE_DEVIATION**2))
+
+    def _covariance(self, rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.float64]:
+        together = self.groups[rows][:, None] == self.groups[columns][None]
+        common = np.outer(self.common[rows], self.common[columns]) * together
+        own = np.outer(self._own(rows), self._own(columns))
+        return np.asarray(common + _ALIKE_SHARE * own * self._alike(rows, columns))
+
+    def _alike(self, rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.float64]:
+        """Share of the trees that put both kernels into the same leaf."""
+        alike = np.zeros((len(rows), len(columns)), dtype=np.int32)
+        for leaf in self.leaves.T:
+            alike += leaf[rows][:, None] == leaf[columns][None]
+        return np.asarray(alike / self.leaves.shape[1], dtype=np.float64)
+
+
+def deviations_of(lo_us: NDArray[np.float64], hi_us: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations of the logarithms of errors, from intervals."""
+    return np.asarray(np.log(hi_us / lo_us) / 2 / COVERED_DEVIATIONS, dtype=np.float64)
+
+
+def _fit(
+    covariance: NDArray[np.float64], errors: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """The inverse covariance of the known errors, and how much wider intervals must be.
+
+    Each error is compared with what all others say of it, which has a closed form (Rasmussen and
+    Williams, section 5.4.2). One that lies far off gets a variance of its own, so that it counts
+    less (Huber, Annals of Mathematical Statistics 1964); a few kernels are many times slower on
+    another processor, and the rest is not. Intervals widen until four errors out of five lie
+    inside. Few errors say little, so they widen little, and they never narrow.
+    """
+    odd = np.zeros(len(errors))
+    for _ in range(_REWEIGHTINGS):
+        inverse = np.asarray(np.linalg.inv(covariance + np.diag(odd)), dtype=np.float64)
+        precision = np.diag(inverse)
+        left_out = np.abs(inverse @ errors) / precision
+        variance = 1.0 / precision - odd
+        odd = np.maximum(0.0, (left_out / _HUBER_DEVIATIONS) ** 2 - variance)
+    count = len(errors)
+    level = min(1.0, _COVERAGE * (count + 1) / count)
+    needed = float(np.quantile(left_out / np.sqrt(variance), level)) / COVERED_DEVIATIONS
+    return inverse, math.pow(max(1.0, needed), min(1.0, count / _FEW))
