@@ -266,6 +266,21 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
+@pytest.mark.parametrize(("cores", "is_said"), [(1, True), (2, False)])
+def test_that_ranks_share_cores_is_said(
+    cores: int,
+    is_said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(launch, "usable_cores", lambda: cores)
+    monkeypatch.setattr(launch, "run_processes", lambda *_, **__: None)
+    platform = platform_file(tmp_path, (0, 1))
+    launch.run_launch(["train", "mlp", "--platform", str(platform)], 8.0)
+    assert ("2 ranks share the cores of this machine (1)" in capsys.readouterr().err) is is_said
+
+
 def test_a_platform_that_changes_while_ranks_are_lost_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from tvm_xengine.commands.run.processes.launched_options import (
     without_devices,
 )
 from tvm_xengine.errors import XEngineError
+from tvm_xengine.kernels.threads import usable_cores
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
 
@@ -54,6 +55,11 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
             " give some devices `rank = 1` or another host in the platform file"
         )
     names = frozenset(platform.index)
+    if platform.ranks > usable_cores():
+        _say(
+            f"{platform.ranks} ranks share the cores of this machine ({usable_cores()}), so a step takes longer"
+            " than predicted"
+        )
     launched = _Launched(tuple(command), names, checkpoint, rank_timeout_s)
     outcome = launched.begin(platform, change)
     while outcome is not None:
@@ -94,7 +100,7 @@ class _Launched:
         exists = self.checkpoint is not None and Path(self.checkpoint).exists()
         where = f"from {self.checkpoint}" if exists else "from the beginning"
         names = ", ".join(device.name for device in platform.devices)
-        print(f"tvm-xengine: going on {where} with {names}", file=sys.stderr)  # noqa: T201
+        _say(f"going on {where} with {names}")
         again = without_devices(self.command, self.devices - set(platform.index))
         if exists:
             again = with_option(again, "--resume", str(self.checkpoint))
@@ -120,6 +126,10 @@ class _Launched:
         return outcome
 
 
+def _say(sentence: str) -> None:
+    print(f"tvm-xengine: {sentence}", file=sys.stderr)  # noqa: T201
+
+
 class Change:
     """A change of a platform file since now, due once a checkpoint was written after it.
 
@@ -142,7 +152,7 @@ class Change:
         try:
             read_platform(self._file)
         except XEngineError as error:
-            print(f"tvm-xengine: the run goes on as it is: {error}", file=sys.stderr)  # noqa: T201
+            _say(f"the run goes on as it is: {error}")
             self._known_ns = changed_ns
             return False
         return True
@@ -162,9 +172,9 @@ def _tell(failed: Failure) -> None:
         else f"was ended by {_signal_name(-failed.code)}"
     )
     if failed.rank or failed.code < 0:  # else the first process has said it itself
-        print(f"tvm-xengine: rank {failed.rank} {how}", file=sys.stderr)  # noqa: T201
+        _say(f"rank {failed.rank} {how}")
     for rank in failed.lost if failed.code > 0 else ():
-        print(f"tvm-xengine: rank {rank} did not answer, and was ended", file=sys.stderr)  # noqa: T201
+        _say(f"rank {rank} did not answer, and was ended")
     if failed.message:
         print(failed.message, file=sys.stderr)  # noqa: T201
 
