@@ -55,10 +55,10 @@ def run_launch(command: Sequence[str], rank_timeout_s: float, restarts: int = 0)
             " give some devices `rank = 1` or another host in the platform file"
         )
     names = frozenset(platform.index)
-    if platform.ranks > usable_cores():
+    if platform.ranks > (cores := usable_cores()):
         _say(
-            f"{platform.ranks} ranks share the cores of this machine ({usable_cores()}), so a step takes longer"
-            " than predicted"
+            f"{platform.ranks} ranks share the cores of this machine ({cores}), so a step takes longer than"
+            " predicted"
         )
     launched = _Launched(tuple(command), names, checkpoint, rank_timeout_s)
     outcome = launched.begin(platform, change)
