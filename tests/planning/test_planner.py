@@ -9,12 +9,13 @@ from tests.scheduling.test_simulate import chain
 from tests.solvers.samples.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import planner
+from tvm_xengine.planning import planner, question
 from tvm_xengine.planning.any_plan import any_plan
-from tvm_xengine.planning.in_time import as_it_runs, in_streams
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.planning.streams import overlapped
+from tvm_xengine.planning.streams.in_time import as_it_runs, in_streams
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
@@ -147,10 +148,11 @@ def test_the_cheapest_schedule_on_the_way_whose_layout_fits_is_a_floor(
         more = 1024 * (len(schedule.computed) < len(ops) + 2)
         return replace(arenas, arena_bytes={"d0": 400 + more})
 
-    monkeypatch.setattr(planner, "solve", first)
-    monkeypatch.setattr(planner, "answer", again)
+    monkeypatch.setattr(question, "solve", first)
+    monkeypatch.setattr(question, "answer", again)
     monkeypatch.setattr(planner, "plan_arenas", laid_out)
-    monkeypatch.setattr(planner, "with_savings", lambda plan, _is_over: plan)
+    monkeypatch.setattr(question, "plan_arenas", laid_out)
+    monkeypatch.setattr(question, "with_savings", lambda plan, _is_over: plan)
     plan = plan_schedule(problem, QUICK)
     assert plan.schedule == repeating(2)
     assert (plan.result.value, plan.result.bound) == (plan.simulation.cost_us, 1.0)
@@ -179,15 +181,54 @@ def test_where_streams_of_the_best_schedule_wait_long_one_on_the_way_is_taken(
     begun = any_plan(problem, Objective.MAKESPAN)
     assert begun is not None
     options = replace(QUICK, objective=Objective.MAKESPAN, solver="local-search")
-    overlapped = replace(begun, result=replace(begun.result, objective=Objective.MAKESPAN))
+    in_turn = replace(begun, result=replace(begun.result, objective=Objective.MAKESPAN))
 
     def waiting(plan: Plan, **rest: Any) -> Plan:
         found = as_it_runs(plan, **rest)
-        return replace(found, simulation=replace(found.simulation, makespan_us=late_us))
+        late = replace(found.simulation, makespan_us=late_us)
+        return replace(found, schedule=keep_all_on(problem, "d1")[1], simulation=late)
 
     monkeypatch.setattr(planner, "as_it_runs", waiting)
     plan = plan_schedule(problem, options, start=begun.schedule)
-    assert plan.step_us() <= in_streams(overlapped).step_us() < late_us
+    assert plan.step_us() <= in_streams(in_turn).step_us() < late_us
     assert plan.result.value == pytest.approx(plan.simulation.makespan_us)
-    monkeypatch.setattr(planner, "_MOST_IN_STREAMS", 1)
+    monkeypatch.setattr(overlapped, "_MOST_IN_STREAMS", 1)
     assert plan_schedule(problem, options, start=begun.schedule).step_us() < late_us
+
+
+def test_where_streams_wait_a_schedule_is_looked_for_that_leaves_room_for_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every layout of the first schedule waits; another one is found under smaller budgets alone."""
+    problem = chain(1000, devices=2)
+    names = [op.name for op in problem.graph.ops]
+    waits, other = (
+        with_frees(problem, [Compute(name, "d0") for name in [*names[:again], *names]])
+        for again in (0, 1)
+    )
+    asked: list[int] = []
+
+    def answered(schedule: Schedule, request: Request) -> SolveResult:
+        found = conclude(problem, request, schedule, Proof(1.0), solver="auto (x)")
+        return replace(found, stopped_by=StopReason.LIMIT)
+
+    def first(_problem: object, *_given: object, **_options: Any) -> SolveResult:
+        return answered(waits, Request(Objective.MAKESPAN))
+
+    def again(smaller: Problem, request: Request) -> SolveResult:
+        asked.append(smaller.platform.device("d0").budget_bytes)
+        return answered(other, request)
+
+    def with_waits(plan: Plan, *_given: object, **_options: Any) -> Plan:
+        more_us = 1e6 * (plan.schedule == waits)
+        simulation = replace(plan.simulation, makespan_us=plan.simulation.makespan_us + more_us)
+        return replace(plan, simulation=simulation)
+
+    monkeypatch.setattr(question, "solve", first)
+    monkeypatch.setattr(question, "answer", again)
+    monkeypatch.setattr(overlapped, "in_streams", with_waits)
+    monkeypatch.setattr(planner, "as_it_runs", with_waits)
+    plan = plan_schedule(problem, replace(QUICK, objective=Objective.MAKESPAN))
+    assert asked[0] < 1000
+    assert plan.schedule == other
+    assert (plan.result.value, plan.result.bound) == (plan.simulation.makespan_us, 1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import any_plan, clock, planner
+from tvm_xengine.planning import any_plan, clock, planner, question
 from tvm_xengine.planning.messages import time_limit_message, time_limit_warning
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
@@ -69,12 +69,12 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
         return solve(asked, "greedy", limits=Limits(0.2), start=None)
 
     monkeypatch.setattr(clock, "time", turned)
-    for module in (planner, any_plan):
+    for module in (planner, question, any_plan):
         monkeypatch.setattr(module, "plan_arenas", too_large)
     monkeypatch.setattr(any_plan, "time", turned)
     monkeypatch.setattr(any_plan, "greedy_schedule", greedy)
-    monkeypatch.setattr(planner, "answer", answered)
-    monkeypatch.setattr(planner, "solve", solved)
+    monkeypatch.setattr(question, "answer", answered)
+    monkeypatch.setattr(question, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
         plan_schedule(problem, PlanOptions(limits=Limits(limit_s)))
     assert turned.now_s <= 1.1 * limit_s + 2
@@ -122,7 +122,8 @@ def test_state_comes_to_lie_at_the_bottom_though_a_busy_machine_took_all_the_tim
 
     monkeypatch.setattr(clock, "time", turned)
     monkeypatch.setattr(planner, "plan_arenas", laid_out)
-    monkeypatch.setattr(planner, "solve", solved)
+    monkeypatch.setattr(question, "plan_arenas", laid_out)
+    monkeypatch.setattr(question, "solve", solved)
     plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)), prefer_reserved_home=True)
     assert len(reserved) == 2
     assert plan.schedule == reserved[1]
@@ -154,7 +155,7 @@ def test_a_busy_machine_that_took_all_the_time_leaves_a_plan_of_any_cost(
         return replace(found, stopped_by=StopReason.LIMIT)
 
     monkeypatch.setattr(clock, "time", turned)
-    monkeypatch.setattr(planner, "solve", nothing)
+    monkeypatch.setattr(question, "solve", nothing)
     plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)))
     assert plan.arenas.arena_bytes["cpu"] <= 60
     with pytest.raises(NoScheduleError):  # other plans wait for the time

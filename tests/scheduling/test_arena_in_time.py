@@ -1,6 +1,7 @@
 """Layouts for streams that run side by side: what each of them waits for."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 
 from tests.scheduling.test_simulate import run_somehow
 from tests.strategies import cases, problems
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.planning.streams import in_time
+from tvm_xengine.planning.streams.in_time import in_streams
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.arena.timeline import Timeline
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -57,6 +61,42 @@ def test_a_step_waits_for_the_bytes_that_it_takes_over() -> None:
     large = plan_arenas(problem, schedule, timeline=timeline)
     assert large.arena_bytes["d0"] == 200
     assert simulate(problem, schedule, arenas=large).makespan_us == pytest.approx(22.0)
+
+
+def test_streams_run_less_far_ahead_where_a_layout_in_time_has_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four tensors are made in 1 us each and copied in 10 us; at the best two wait for their copies."""
+    names = "abcd"
+    tensors = (Tensor("x", 0, Role.BATCH), *(Tensor(name, 100) for name in names), Tensor("end", 0))
+    ops = (
+        *(Op(name, "k", ("x",), (name,)) for name in names),
+        Op("end", "k", tuple(names), ("end",)),
+    )
+    platform = Platform(
+        (Device("d0", "llvm", 300), Device("d1", "llvm")),
+        (Link("d0", "d1", 0.0, 0.01),),
+        alignment_bytes=4,
+    )
+    costs = {name: {"d0": OpCost(1.0)} for name in names} | {"end": {"d1": OpCost(1.0)}}
+    problem = Problem(OpGraph(tensors, ops, ("end",)), platform, costs)
+    copied = [step for name in names for step in (Compute(name, "d0"), Transfer(name, "d0", "d1"))]
+    schedule = with_frees(problem, [*copied, Compute("end", "d1")])
+    plan = replace(
+        in_turn := Plan.of_schedule(problem, schedule, "x"),
+        result=replace(in_turn.result, objective=Objective.MAKESPAN),
+    )
+    far_ahead = plan.simulation.intervals_us
+
+    def with_gaps(*given: Any, timeline: Timeline, **options: Any) -> ArenaPlan:
+        arenas = plan_arenas(*given, timeline=timeline, **options)
+        more = 300 * (timeline.intervals_us == far_ahead)
+        return replace(arenas, arena_bytes={"d0": 100 + more, "d1": arenas.arena_bytes["d1"]})
+
+    monkeypatch.setattr(in_time, "plan_arenas", with_gaps)
+    by_steps_us = plan.laid_out(plan.arenas).step_us()
+    assert by_steps_us == pytest.approx(4 * 11.0 + 1.0)
+    assert in_streams(plan).step_us() == pytest.approx(1.0 + 4 * 10.0 + 1.0)
 
 
 @pytest.mark.parametrize(("budget_bytes", "makespan_us"), [(200, 22.0), (100, 23.0)])

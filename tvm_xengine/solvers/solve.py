@@ -124,8 +124,8 @@ def solve(
     on_progress
         Called with a sentence when there is news.
     on_better
-        Called by ``auto`` and ``miqp`` with the value and the schedule where one is better than those
-        before.
+        Called by ``auto``, ``local-search`` and ``miqp`` with the value and the schedule where one is
+        better than those before.
     stop
         Set it, from any thread, to end the solve.
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from tests.commands.in_process import run_command
-from tvm_xengine.planning import planner
+from tvm_xengine.planning import question
 from tvm_xengine.solvers.backends import table
 
 QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "1")
@@ -21,7 +21,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(*_arguments: object, **_options: object) -> None:
         raise AssertionError("planned before the outputs were checked")
 
-    monkeypatch.setattr(planner, "solve", plan)
+    monkeypatch.setattr(question, "solve", plan)
 
 
 @pytest.mark.parametrize(

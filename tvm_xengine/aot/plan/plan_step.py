@@ -40,9 +40,9 @@ from tvm_xengine.errors import BudgetExceededError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.given_schedule import plan_given_schedule
-from tvm_xengine.planning.in_time import as_it_runs
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.planning.streams.in_time import as_it_runs
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
 from tvm_xengine.relax_ir.signature import TRAIN_STEP

@@ -23,6 +23,8 @@ def search_alone(problem: Problem, request: Request) -> SolveResult:
     def keep(value: float, schedule: Schedule) -> None:
         found.append(schedule)
         request.say_found(value, "local-search")
+        if request.on_better is not None:
+            request.on_better(value, schedule)
 
     try:
         search(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.arena.timeline import Timeline
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 
-_SLACK_RATIOS = (0.0, 0.02)
-"""Shares of the step by which a call may end later than predicted until another stream waits for its bytes;
-the larger where it fits. Of two devices on ResNet-8, DS-CNN and gpt_nano 0.02 took 1.1 to 1.6 times the bytes
-of a layout by steps, 0.1 up to 2.4 times, and arenas beyond the caches cost time, too."""
+_SLACK_RATIO = 0.02
+"""Share of the step by which a call may end later than predicted until another stream waits for its bytes,
+where that fits. Of two devices on ResNet-8, DS-CNN and gpt_nano 0.02 took 1.1 to 1.6 times the bytes of a
+layout by steps, 0.1 up to 2.4 times, and arenas beyond the caches cost time, too."""
+_SPARE_RATIOS = (0.03, 0.08, 0.15, 0.25, 0.4, 1.0)
+"""Shares of a budget that are left to the gaps of a layout: streams run so far ahead of each other that they
+hold together what is left. The first that fits is taken. With 1 no stream runs ahead of a free."""
 _EFFORTS = (QUICK_EFFORT // 10, QUICK_EFFORT, PACKING_EFFORT)
 """For a layout that only has to fit: the next where none did, but only without slack. Of three schedules of
 LeNet on four devices, one waits for 30 % of the step with the first two, and not at all with the last."""
@@ -70,24 +75,45 @@ def in_streams(
 
 
 def _in_time(plan: Plan, is_late: Callable[[], bool], *, reserve_home: bool, effort: int) -> Plan:
+    """The plan in a layout in which streams wait less; where it has no room, in that of the plan.
+
+    Streams that run as far ahead of each other as the bytes allow may leave no room for the gaps of a
+    layout. Then they run less far ahead, as if budgets were smaller.
+    """
     problem, schedule, simulation = plan.problem, plan.schedule, plan.simulation
     chosen = dict.fromkeys(problem.platform.index, plan.arenas)
-    attempts = [(ratio, _EFFORTS[0]) for ratio in _SLACK_RATIOS]
-    attempts[1:1] = [(_SLACK_RATIOS[0], more) for more in _EFFORTS[1:] if more <= effort]
-    waits = set(chosen)
-    for number, (ratio, spent) in enumerate(attempts):
+    waits, intervals_us = set(chosen), simulation.intervals_us
+    attempts = [(0.0, more) for more in _EFFORTS if more <= effort or more == _EFFORTS[0]]
+    attempts += [(spare, _EFFORTS[0]) for spare in _SPARE_RATIOS]
+    slack_us = _SLACK_RATIO * simulation.makespan_us
+    for number, (spare, spent) in enumerate([*attempts, (0.0, _EFFORTS[0])]):
+        is_last = number == len(attempts)
         if number and is_late():
             break
-        if number and ratio == _SLACK_RATIOS[0] and not waits:
+        if not (waits or is_last):
             continue
-        timeline = Timeline(simulation.intervals_us, ratio * simulation.makespan_us)
+        if spare:
+            intervals_us = _less_far_ahead(problem, schedule, spare, waits)
         arenas = plan_arenas(
-            problem, schedule, effort=spent, reserve_home=reserve_home, timeline=timeline
+            problem,
+            schedule,
+            effort=spent,
+            reserve_home=reserve_home,
+            timeline=Timeline(intervals_us, is_last * slack_us),
         )
         too_large = arenas.excess_bytes(problem.platform)
         chosen |= {device: arenas for device in chosen if device not in too_large}
         waits -= chosen.keys() - too_large.keys()
     return plan.laid_out(_joined(schedule, chosen))
+
+
+def _less_far_ahead(
+    problem: Problem, schedule: Schedule, spare_ratio: float, devices: Collection[str]
+) -> tuple[tuple[float, float], ...]:
+    """When steps run if streams hold less together on some devices, by this share of the budgets."""
+    budgets = {name: problem.platform.device(name).budget_bytes for name in devices}
+    left = {name: max(1, int((1 - spare_ratio) * size)) for name, size in budgets.items()}
+    return simulate(problem.with_budgets(left), schedule, enforce_budgets=False).intervals_us
 
 
 def _alone_on(plan: Plan, device: str, effort: int) -> Plan | None:
