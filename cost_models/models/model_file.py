@@ -120,7 +120,7 @@ class ModelFile:
         shares = {target: self.share_on(target) for target in set(targets)}
         share = np.array([shares[target] for target in targets])
         answer = self.predictor.predict(table, share)
-        here = [row for row, target in enumerate(targets) if self.is_calibrated(target)]
+        here = self.calibrated_rows(targets)
         if self.calibration is None or not here:
             return answer
         known = self.calibration
@@ -130,6 +130,11 @@ class ModelFile:
         for column, values in zip(columns, (part.time_us, part.lo_us, part.hi_us), strict=True):
             column[here] = values
         return Prediction(*columns)
+
+    def calibrated_rows(self, targets: Sequence[str]) -> list[int]:
+        """Which of these targets (as JSON) `is_calibrated`."""
+        calibrated = {target for target in set(targets) if self.is_calibrated(target)}
+        return [row for row, target in enumerate(targets) if target in calibrated]
 
     def is_calibrated(self, target: str) -> bool:
         """Whether the processor of a target (as JSON) has no labels, and is the one that was calibrated.

@@ -68,7 +68,7 @@ def predicted_on(model: ModelFile, targets: Sequence[str], table: FeatureTable) 
     added = np.array([by_target[target] for target in targets])
     groundless = np.where(model.has_ground(table), 0.0, _UNKNOWN_DEVIATION)
     answer = widened(model.predict(table, targets), np.hypot(added, groundless))
-    here = [row for row, target in enumerate(targets) if model.is_calibrated(target)]
+    here = model.calibrated_rows(targets)
     known = model.calibration
     if (
         known is None
