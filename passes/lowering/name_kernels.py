@@ -10,6 +10,7 @@ from tvm import ir, relax, te, tirx, topi
 from tvm_xengine.kernels.library.parts import name_attributes
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 from tvm_xengine.kernels.te.elementwise import broadcast_shape, read
+from tvm_xengine.kernels.te.indexing.movement import slice_scatter
 from tvm_xengine.kernels.te.linear import batch_matmul
 from tvm_xengine.kernels.te.pointwise.function import (
     both,
@@ -115,6 +116,7 @@ def named_legalizations() -> dict[str, Legalization]:
         "relax.min": _extreme,
         "relax.argmax": _extreme_position,
         "relax.argmin": _extreme_position,
+        "relax.slice_scatter": _slice_scatter,
     }
 
 
@@ -359,6 +361,26 @@ def _extreme_position(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
         largest=name == "argmax",
         dtype=str(call.ty.dtype),
         primfunc_name_hint=name,
+    )
+
+
+def _slice_scatter(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """TVM's kernel reads outside the slice, and warns of that on standard error."""
+    data, part, *numbers = call.args
+    shape, extents = _shape(data), _shape(part)
+    if shape is None or extents is None or 0 in extents:
+        return _default(builder, call)
+    axis = int(call.attrs.axis) % len(shape)
+    begin, _, step = slice(*map(int, numbers)).indices(shape[axis])
+    if step < 1:
+        return _default(builder, call)
+    return builder.call_te(
+        slice_scatter,
+        *(data, part),
+        axis=axis,
+        begin=begin,
+        step=step,
+        primfunc_name_hint="slice_scatter",
     )
 
 

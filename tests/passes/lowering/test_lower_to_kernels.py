@@ -194,3 +194,30 @@ def test_a_constant_that_is_returned_becomes_a_parameter() -> None:
     assert constant.numpy().tolist() == [0.0, 1.0, 2.0]
     made = returned_fields(func)
     assert made[2].same_as(func.params[1])
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize(
+    ("begin", "end", "step"),
+    [(0, 10, 1), (0, 4, 1), (3, 10, 1), (2, 9, 1), (1, 10, 4), (0, 10, 3), (-4, -1, 1)],
+)
+def test_a_slice_is_written_without_a_read_outside(
+    begin: int, end: int, step: int, fuse: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = np.arange(20, dtype="float32").reshape(2, 10)
+    expected = whole.copy()
+    part = -np.ones_like(expected[:, begin:end:step])
+    expected[:, begin:end:step] = part
+    builder = relax.BlockBuilder()
+    x, y = (
+        relax.Var(n, relax.TensorType(a.shape, "float32")) for n, a in (("x", whole), ("y", part))
+    )
+    with builder.function("train_step", params=[x, y]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.slice_scatter(x, y, begin, end, step, 1))
+            result = builder.emit_output(relax.Tuple([builder.emit(relax.op.add(made, made))]))
+        builder.emit_func_output(result)
+    capfd.readouterr()
+    lowered = LowerToKernels(fuse=fuse)(builder.get())
+    assert capfd.readouterr().err == ""  # TVM's kernel warns of its reads
+    np.testing.assert_array_equal(run(lowered, whole, part)[0], 2 * expected)

@@ -1,10 +1,32 @@
-"""Gradients of ops that copy elements to other places."""
+"""Ops that copy elements to other places, and their gradients."""
 
 from __future__ import annotations
 
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
+
+
+def slice_scatter(
+    data: te.Tensor, part: te.Tensor, *, axis: int, begin: int, step: int
+) -> te.Tensor:
+    """`data` with the elements of `part` from `begin` on, every `step` along an axis."""
+    whole, count = int(data.shape[axis]), int(part.shape[axis])
+
+    def element(*i: Var) -> Expr:
+        offset = i[axis] - begin
+        place = offset if step == 1 else tvm.tirx.floordiv(offset, step)
+        conditions = [offset >= 0] if begin else []
+        if begin + count * step < whole:
+            conditions.append(place < count)
+        if step != 1:
+            conditions.append(tvm.tirx.floormod(offset, step) == 0)
+        value = part(*i[:axis], place, *i[axis + 1 :])
+        if not conditions:
+            return value
+        return tvm.tirx.if_then_else(tvm.tirx.all(*conditions), value, data(*i))
+
+    return te.compute(data.shape, element, name="scattered")
 
 
 def slice_backward(
