@@ -114,7 +114,7 @@ def calibrate(predictor: AdaptedPredictor, share: float, sweep: Sweep, times: Ti
         cold=cold,
         spread=spread,
         kernels=tuple(kernel.function or kernel.key for kernel in sweep.kernels),
-        evidence=Evidence.of(table, cold_us),
+        evidence=Evidence.of(table, cold_us, [sweep.network[kernel.symbol] for kernel in samples]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,25 +35,32 @@ class Evidence:
         For each kernel its work, its operations, the bytes it moves, and the values of its features.
     cold_us
         The time of each, as a step leaves the caches.
+    networks
+        Number of the network that each was first met in.
     """
 
     feature_set: str
     names: tuple[str, ...]
     rows: tuple[tuple[float, ...], ...]
     cold_us: tuple[float, ...]
+    networks: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if not self.rows or {len(row) for row in self.rows} != {len(self.names) + 3}:
             raise ValueError("expected as many numbers of each kernel as features")
-        if len(self.cold_us) != len(self.rows) or not all(0 < us < math.inf for us in self.cold_us):
+        if not len(self.cold_us) == len(self.networks) == len(self.rows) or not all(
+            0 < us < math.inf for us in self.cold_us
+        ):
             raise ValueError("expected a positive time of each kernel")
 
     @classmethod
-    def of(cls, table: FeatureTable, cold_us: NDArray[np.float64]) -> Evidence:
+    def of(
+        cls, table: FeatureTable, cold_us: NDArray[np.float64], networks: Iterable[int]
+    ) -> Evidence:
         """From a table of features, in the precision of the labels."""
         numbers = np.column_stack((table.work, table.flops, table.moved_bytes, table.values))
         rows = tuple(tuple(float(f"{x:.7g}") for x in row) for row in numbers.tolist())
-        return cls(table.feature_set, table.names, rows, tuple(cold_us.tolist()))
+        return cls(table.feature_set, table.names, rows, tuple(cold_us.tolist()), tuple(networks))
 
     @cached_property
     def table(self) -> FeatureTable:
@@ -146,4 +153,5 @@ def _evidence(document: Any) -> Evidence | None:
         tuple(map(str, document["names"])),
         tuple(tuple(map(float, row)) for row in document["rows"]),
         tuple(map(float, document["cold_us"])),
+        tuple(map(int, document["networks"])),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -55,10 +56,13 @@ class Sweep:
         a stream keeps to, such as ``L1``.
     samples
         Kernels of networks, which show how far predictions are off here.
+    network
+        Number of the network that each of these was first met in, by its symbol.
     """
 
     probes: dict[str, DeviceKernel]
     samples: tuple[DeviceKernel, ...]
+    network: Mapping[str, int]
 
     @property
     def kernels(self) -> tuple[DeviceKernel, ...]:
@@ -80,10 +84,10 @@ def sweep_of(target: Target, machine: Machine) -> Sweep:
     probes = {level: _stream(int(size), target) for level, size in sizes.items()}
     probes[PRODUCT] = _product(target)
     probes[CALL] = _stream(2 * _FLOAT_BYTES, target)
-    return Sweep(probes, _samples(target))
+    return Sweep(probes, *_samples(target))
 
 
-def _samples(target: Target) -> tuple[DeviceKernel, ...]:
+def _samples(target: Target) -> tuple[tuple[DeviceKernel, ...], Mapping[str, int]]:
     try:
         libraries = available_sources((AUTO,), target, str(target))
     except InvalidPlatformError:
@@ -92,7 +96,11 @@ def _samples(target: Target) -> tuple[DeviceKernel, ...]:
     by_network = [training_kernels(variant, devices) for variant in _NETWORKS]
     # In turn, so that a sweep that ends early has kernels of all of them.
     in_turn = (kernel for each in zip_longest(*by_network) for kernel in each if kernel is not None)
-    return tuple(distinct_kernels(in_turn))
+    network: dict[str, int] = {}
+    for number, kernels in enumerate(by_network):
+        for kernel in kernels:
+            network.setdefault(kernel.symbol, number)
+    return tuple(distinct_kernels(in_turn)), network
 
 
 def _stream(size_bytes: int, target: Target) -> DeviceKernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,13 +57,25 @@ class ErrorProcess:
     leaves: NDArray[np.int_]
 
     def posterior(
-        self, known: Sequence[int], others: Sequence[int], errors: NDArray[np.float64]
+        self,
+        known: Sequence[int],
+        others: Sequence[int],
+        errors: NDArray[np.float64],
+        networks: Sequence[int] | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of the errors of `others`, from those of the `known` kernels."""
+        """Mean and standard deviation of the errors of `others`, from those of the `known` kernels.
+
+        Parameters
+        ----------
+        networks
+            Which network each known kernel is of, where the others are of none of them; None where they may
+            be of the same.
+        """
         own = self._own(others) ** 2 + self.common[others] ** 2
         between = self._covariance(others, known)
         unshared = (1 - _ALIKE_SHARE) * self._own(known) ** 2 + _NOISE_DEVIATION**2
-        inverse, widening = _fit(self._covariance(known, known) + np.diag(unshared), errors)
+        blocks = _blocks(range(len(known)) if networks is None else networks)
+        inverse, widening = _fit(self._covariance(known, known) + np.diag(unshared), errors, blocks)
         mean = between @ (inverse @ errors)
         variance = own - np.einsum("ij,ij->i", between @ inverse, between)
         deviation = np.sqrt(np.maximum(variance, _NOISE_DEVIATION**2))
@@ -93,8 +105,16 @@ def deviations_of(lo_us: NDArray[np.float64], hi_us: NDArray[np.float64]) -> NDA
     return np.asarray(np.log(hi_us / lo_us) / 2 / COVERED_DEVIATIONS, dtype=np.float64)
 
 
+def _blocks(networks: Iterable[int]) -> list[NDArray[np.int_]]:
+    """The kernels of each network."""
+    of = np.array(list(networks))
+    return [np.flatnonzero(of == network) for network in np.unique(of)]
+
+
 def _fit(
-    covariance: NDArray[np.float64], errors: NDArray[np.float64]
+    covariance: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    blocks: Sequence[NDArray[np.int_]],
 ) -> tuple[NDArray[np.float64], float]:
     """The inverse covariance of the known errors, and how much wider intervals must be.
 
@@ -102,10 +122,12 @@ def _fit(
     Williams, section 5.4.2). One that lies far off gets a variance of its own, so that it counts
     less (Huber, Annals of Mathematical Statistics 1964); a few kernels are many times slower on
     another processor, and the rest is not. Intervals widen until four errors out of five lie
-    inside. Few errors say little, so they widen little, and they never narrow.
+    inside, each compared with what the kernels of other blocks say. Few errors say little, so they widen
+    little, and they never narrow.
     """
-    odd = np.zeros(len(errors))
+    used = odd = np.zeros(len(errors))
     for _ in range(_REWEIGHTINGS):
+        used = odd
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(odd)), dtype=np.float64)
         precision = np.diag(inverse)
         left_out = np.abs(inverse @ errors) / precision
@@ -113,5 +135,18 @@ def _fit(
         odd = np.maximum(0.0, (left_out / _HUBER_DEVIATIONS) ** 2 - variance)
     count = len(errors)
     level = min(1.0, _COVERAGE * (count + 1) / count)
-    needed = float(np.quantile(left_out / np.sqrt(variance), level)) / COVERED_DEVIATIONS
+    scaled = np.concatenate([_scaled(inverse, errors, used, block) for block in blocks])
+    needed = float(np.quantile(scaled, level)) / COVERED_DEVIATIONS
     return inverse, math.pow(max(1.0, needed), min(1.0, count / _FEW))
+
+
+def _scaled(
+    inverse: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    odd: NDArray[np.float64],
+    block: NDArray[np.int_],
+) -> NDArray[np.float64]:
+    """Errors of a block from what all others say of it, in standard deviations, (block,)."""
+    own = np.linalg.inv(inverse[np.ix_(block, block)])
+    left_out = np.abs(own @ (inverse @ errors)[block])
+    return np.asarray(left_out / np.sqrt(np.diag(own) - odd[block]), dtype=np.float64)

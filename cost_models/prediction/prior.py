@@ -103,7 +103,9 @@ def _with_evidence(
     )
     typical_us = np.sqrt(lo_us * hi_us)
     errors = np.log(np.array(evidence.cold_us) / typical_us[:count])
-    mean, deviation = process.posterior(range(count), range(count, len(lo_us)), errors)
+    mean, deviation = process.posterior(
+        range(count), range(count, len(lo_us)), errors, evidence.networks
+    )
     moved, half = np.exp(mean), np.exp(COVERED_DEVIATIONS * deviation)
     columns = [answer.time_us.copy(), answer.lo_us.copy(), answer.hi_us.copy()]
     ends_us = (typical_us[count:] * moved / half, typical_us[count:] * moved * half)

@@ -108,7 +108,8 @@ def test_a_machine_is_calibrated_by_one_command(tmp_path: Path, monkeypatch: pyt
 
 
 def evidence(data: Dataset) -> Evidence:
-    return Evidence.of(data.table, data.time_us)
+    numbers = {names: number for number, names in enumerate(dict.fromkeys(data.families))}
+    return Evidence.of(data.table, data.time_us, [numbers[names] for names in data.families])
 
 
 def test_evidence_corrects_other_kernels():
@@ -191,4 +192,6 @@ def test_a_part_of_the_kernels_of_a_new_processor_says_much_of_the_rest(
     after = judged(replace(numbers, evidence=evidence(known)))
     assert after[0] < 0.9 * min(before[0], middle[0])
     assert after[0] < 0.14  # 0.109 to 0.126
-    assert 0.65 <= after[1] <= 0.9  # 0.70 to 0.83
+    # Random networks are all of one family, so that no network is left out for the width of intervals.
+    least, most = (0.65, 0.9) if is_random_known else (0.75, 0.85)
+    assert least <= after[1] <= most
