@@ -85,6 +85,12 @@ def test_a_folder_that_is_a_file_is_broken(tmp_path: Path) -> None:
     assert first.state is State.BROKEN
 
 
+def test_a_cache_where_no_file_can_be_made_is_no_full_disk() -> None:
+    first = next(folder_checks(Path("/proc/none/m.jsonl")))
+    assert first.state is State.BROKEN
+    assert first.detail.startswith("/proc/none cannot be written")
+
+
 def test_only_what_is_required_makes_the_installation_unhealthy() -> None:
     optional = Check("a", "b", State.MISSING, "not installed")
     required = Check("a", "b", State.BROKEN, "cannot be loaded", is_required=True)

@@ -105,14 +105,15 @@ def folder_checks(measurements: Path) -> Iterator[Check]:
     """Sizes of what is kept beside a file of measurements, and whether more can be."""
     folder = measurements.parent
     existing = next(one for one in (folder, *folder.parents) if one.exists())
-    room = shutil.disk_usage(existing).free
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    disk = shutil.disk_usage(existing)
+    is_permitted = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    if not is_permitted or not disk.total:  # /proc and its like hold no files
         detail = f"{folder} cannot be written: nothing is kept between runs"
         remedy = f"chmod u+rwx {existing}, or set XDG_CACHE_HOME"
         yield Check("caches", "folder", State.BROKEN, detail, remedy=remedy)
     else:
-        state = State.LIMITED if room < _LITTLE_ROOM_BYTES else State.WORKS
-        yield Check("caches", "folder", state, f"{folder}, {format_bytes(room)} free")
+        state = State.LIMITED if disk.free < _LITTLE_ROOM_BYTES else State.WORKS
+        yield Check("caches", "folder", state, f"{folder}, {format_bytes(disk.free)} free")
     for name, path in (("measurements", measurements), ("kernels", folder / "kernels")):
         files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
         size = sum(file.stat().st_size for file in files)
