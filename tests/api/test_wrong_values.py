@@ -290,3 +290,18 @@ def test_a_value_that_is_compiled_in_cannot_be_loaded_anew(compile_step: Compile
         step.load_state_dict({**state, "shift": state["shift"] + 1, "scale": 2 * state["scale"]})
     for name, value in step.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_parameters_that_nothing_reads_have_their_names_in_the_module(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[0](x)
+
+    xe.training_step(Unread(), torch.zeros(2, 2), loss="mse")
+    assert "does not depend on layers.1.bias, layers.1.weight: left out" in caplog.text

@@ -9,6 +9,7 @@ from dataclasses import replace
 import tvm
 from tvm import relax
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import UniqueNames
@@ -50,8 +51,11 @@ def assemble(
     statistics = {var.name for var in replaced}
     inputs = [param for param in source.params if param.name not in values]
     state = [param for param in source.params if param.name in values and param in readers]
-    if unread := [one for one in trainable if one not in {param.name for param in state}]:
-        logger.warning("%s: the output does not depend on %s: left out", name, sorted(unread))
+    origins = tuple(origins)
+    called = {role.variable: role.name for role in origins}
+    if unread := set(trainable) - {param.name for param in state}:
+        said = some(sorted(called.get(one, one) for one in unread))
+        logger.warning("%s: the output does not depend on %s: left out", name, said)
     groups: dict[str, list[str]] = {"parameter": [], "statistic": [], "constant": []}
     for param in state:
         if param.name in statistics:

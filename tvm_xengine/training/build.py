@@ -73,7 +73,8 @@ def build_step_by_recipe(
         )
     source, constants = lift_constants(prepare(model.main, recipe))
     known = {**model.constants, **constants}
-    mod, slots = _assembled(source, len(model.input_names), names, recipe, known)
+    called = {role.variable: role.name for role in model.roles}
+    mod, slots = _assembled(source, len(model.input_names), names, recipe, known, called)
     initial: dict[str, Array] = {}
     roles = StepSignature.read(mod[TRAIN_STEP]).roles
     given = {**model.state, **constants, SEED: np.array(seed, "int32")}
@@ -112,7 +113,7 @@ def assemble_step(
     source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
 ) -> tvm.IRModule:
     """The same for a forward function that `prepare` has read."""
-    return _assembled(source, num_inputs, trainable, recipe, {})[0]
+    return _assembled(source, num_inputs, trainable, recipe, {}, {})[0]
 
 
 def _assembled(
@@ -121,12 +122,19 @@ def _assembled(
     trainable: Sequence[str],
     recipe: Recipe,
     constants: Mapping[str, Array],
+    called: Mapping[str, str],
 ) -> tuple[tvm.IRModule, dict[str, dict[str, str]]]:
-    """The module, and the names of the optimizer's state by parameter and slot."""
+    """The module, and the names of the optimizer's state by parameter and slot.
+
+    Parameters
+    ----------
+    called
+        The model's own names of parameters, for messages.
+    """
     names = set(trainable)
-    state = _used_state(source, num_inputs)
+    state = _used_state(source, num_inputs, called)
     trained = [param for param in state if param.name in names]
-    _check_trained(source, trained, names)
+    _check_trained(source, trained, names, called)
     builder = relax.BlockBuilder()
     assembly = Assembly(Emitter(builder), source, recipe, num_inputs, trained)
     with builder.function(TRAIN_STEP):
@@ -203,7 +211,7 @@ def _check_ops(source: ForwardOps) -> None:
         )
 
 
-def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
+def _used_state(source: ForwardOps, num_inputs: int, called: Mapping[str, str]) -> list[relax.Var]:
     readers = source.consumers()
     inputs, state = source.params[:num_inputs], source.params[num_inputs:]
     if unread := [param for param in inputs if param not in readers]:
@@ -219,14 +227,19 @@ def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
             " model's inputs, or compute with them (their shapes, and numbers that were read from them"
             " before the export, are constants)"
         )
-    if unread := [param.name for param in state if param not in readers]:
-        logger.warning("the output does not depend on %s: left out of the step", unread)
+    if unread := [called.get(p.name, p.name) for p in state if p not in readers]:
+        logger.warning("the output does not depend on %s: left out of the step", some(unread))
     return [param for param in state if param in readers]
 
 
-def _check_trained(source: ForwardOps, trained: Sequence[relax.Var], names: Iterable[str]) -> None:
+def _check_trained(
+    source: ForwardOps,
+    trained: Sequence[relax.Var],
+    names: Iterable[str],
+    called: Mapping[str, str],
+) -> None:
     if not trained:
-        wanted = sorted(names)
+        wanted = sorted(called.get(name, name) for name in names)
         raise UnsupportedModelError(
             f"nothing to train: the output depends on none of {some(wanted)}"
             if wanted
@@ -235,7 +248,8 @@ def _check_trained(source: ForwardOps, trained: Sequence[relax.Var], names: Iter
     for param in trained:
         if (dtype := str(param.ty.dtype)) in _SHORT_FLOATS:
             raise UnsupportedModelError(
-                f"expected trained parameters of float32 or float64, found {dtype} in {param.name};"
+                f"expected trained parameters of float32 or float64, found {dtype} in"
+                f" {called.get(param.name, param.name)};"
                 f" store them as float32, and ask for the precision {dtype} to compute in it, or"
                 " freeze them"
             )

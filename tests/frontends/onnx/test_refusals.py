@@ -116,3 +116,19 @@ def test_an_index_lies_inside_what_it_indexes(op: str) -> None:
     source = read_forward_ops(import_model("m", indexing(op, None)).main)
     (index,) = (param for param in source.params if param.name == "i")
     assert index_ranges(source, [index], {}) == {"i": ValueRange(-7, 6)}
+
+
+def test_a_parameter_that_is_refused_is_called_as_in_the_file() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["net.0.weight"], ["w"], to=TensorProto.FLOAT),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        "half",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 3))],
+        [numpy_helper.from_array(np.ones((4, 3), np.float16), "net.0.weight")],
+    )
+    model = import_model("m", helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    with pytest.raises(UnsupportedModelError, match=r"found float16 in net\.0\.weight; store them"):
+        xe.training_step(model, loss="mse")
