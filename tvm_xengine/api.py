@@ -58,7 +58,7 @@ from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.solve import check_solver
+from tvm_xengine.solvers.solve import check_solver, refuse_uncounted
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
@@ -81,6 +81,7 @@ def compile(
     solver: str = "auto",
     backend: str | None = None,
     time_limit_s: float = 60.0,
+    work_limit: float | None = None,
     lr_schedule: ScheduleLike | None = None,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
@@ -120,6 +121,8 @@ def compile(
         Of planning: search, address layouts, leaner kernels and slices of the batch; compiling and
         measuring kernels do not count. A warning says how far a plan may be from the optimum that was
         stopped by it.
+    work_limit
+        As in `plan`.
     lr_schedule
         Learning rate by the number of steps taken, or a scheduler of PyTorch, as in `Step`.
     progress
@@ -140,7 +143,7 @@ def compile(
     """
     schedule = as_schedule(lr_schedule)
     # What planning would refuse is refused before minutes of lowering.
-    _plan_options(objective, solver, backend, Limits(time_limit_s=time_limit_s), 0)
+    _plan_options(objective, solver, backend, Limits.of(time_limit_s, 0.0, work_limit), 0)
     check_budget(budget)
     replicas_of(replicas)
     if isinstance(costs, str):
@@ -160,6 +163,7 @@ def compile(
     planned = plan(
         problem,
         time_limit_s=time_limit_s,
+        work_limit=work_limit,
         objective=objective,
         solver=solver,
         backend=backend,
@@ -402,6 +406,7 @@ def plan(
     backend: str | None = None,
     seed: int = 0,
     replicas: ReplicasLike = None,
+    work_limit: float | None = None,
 ) -> StepPlan:
     """The best schedule that is found for a problem, with addresses within its budgets.
 
@@ -422,13 +427,18 @@ def plan(
         Divide the batch over so many devices, which compute shares of it side by side and add their
         gradients; ``"auto"`` takes all devices if that is faster, a mapping gives the samples of each. The
         objective is the makespan then. None leaves the batch whole.
+    work_limit
+        In place of the time limit: units of work, each about a second of one core, that are counted by what
+        the solver does. The plan is then the same in every run, however busy the machine is, if the costs are
+        the same; finding it takes longer, because one thread does all.
 
     Raises
     ------
     NoScheduleError
         If none fits the budgets; the message says which ones work.
     """
-    limits, wanted = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio), replicas_of(replicas)
+    limits = Limits.of(time_limit_s, gap_ratio, work_limit)
+    wanted = replicas_of(replicas)
     if wanted is not None and objective == Objective.COST.value:
         objective = Objective.MAKESPAN.value
     options = _plan_options(objective, solver, backend, limits, seed)
@@ -451,6 +461,7 @@ def _plan_options(
 ) -> PlanOptions:
     chosen = one_of("objective", Objective, objective)
     check_solver(solver, backend)
+    refuse_uncounted(solver, limits)
     return PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
 
 

@@ -44,6 +44,19 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
     assert ended.stdout == passed
 
 
+def test_a_work_limit_gives_the_same_package_byte_for_byte(tmp_path: Path) -> None:
+    order = (*MLP[:-2], "--target", "cortex-m7", "--regions", "sram=40KiB,psram=256KiB")
+    limits = ("--work-limit", "0.5", "--objective", "makespan")
+    packages = []
+    for name in ("first", "second"):
+        done = run_command(*order, *limits, "-o", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        assert "% of estimated time" in done.stdout
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        packages.append({path.name: path.read_bytes() for path in files})
+    assert packages[0] == packages[1]
+
+
 def test_an_interrupted_search_keeps_its_schedule_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

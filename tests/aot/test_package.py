@@ -220,6 +220,16 @@ def test_guards_leave_the_state_alone(
     np.testing.assert_array_equal(guarded.memory[: len(before)], before)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_evaluation_refuses_inputs_that_are_not_finite(value: float, guarded: Session) -> None:
+    guarded.init()
+    guarded.call("state_reset")
+    x, output = np.zeros((2, 16), np.float32), np.full((2, 4), 7.0, np.float32)
+    x[1, 15] = value
+    assert guarded.call("eval", x, output) == _ENAN
+    assert (output == 7.0).all()
+
+
 def test_a_label_that_the_loss_ignores_is_taken(guarded: Session) -> None:
     guarded.init()
     guarded.call("state_reset")
@@ -233,6 +243,7 @@ def test_guards_can_be_switched_off(report: ExportReport, tmp_path: Path) -> Non
     session.call("state_reset")
     bad = np.full((2, 16), np.nan, np.float32)
     assert session.call("train_step", bad, np.array([0, 4]), None, None) == 0
+    assert session.call("eval", bad, None) == 0
 
 
 def test_results_in_the_arena_are_refused(guarded: Session) -> None:

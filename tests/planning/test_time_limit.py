@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.planning.turned_time import TurnedTime
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import any_plan, clock, planner, question
@@ -21,24 +22,12 @@ from tvm_xengine.solvers.result import Limits, SolveResult, StopReason
 from tvm_xengine.solvers.solve import answer, solve
 
 
-class _Turned:
-    """A clock that moves when something is said to have taken time."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    thread_time = perf_counter
-
-
 @pytest.mark.parametrize("limit_s", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("layout_s", [0.05, 0.25, 0.5, 1.0])
 def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
     layout_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, turned = training_chain(12, 60), _Turned()
+    problem, turned = training_chain(12, 60), TurnedTime()
 
     def too_large(
         asked: Problem,
@@ -48,55 +37,52 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
         seed: int = 0,
         reserve_home: bool = False,
     ) -> ArenaPlan:
-        turned.now_s += layout_s
+        turned.at_s += layout_s
         plan = plan_arenas(asked, schedule, effort=1000, seed=seed, reserve_home=reserve_home)
         return replace(
             plan, arena_bytes={name: size + 1000 for name, size in plan.arena_bytes.items()}
         )
 
     def answered(asked: Problem, request: Request) -> SolveResult:
-        turned.now_s += request.limits.time_limit_s
+        turned.at_s += request.limits.time_limit_s
         return answer(asked, replace(request, limits=Limits(0.2)))
 
     def greedy(asked: Problem, **how: Any) -> Schedule | None:
-        turned.now_s += 0.1  # on a hundred ops
+        turned.at_s += 0.1  # on a hundred ops
         return greedy_schedule(asked, **how)
 
     def solved(
         asked: Problem, *names: str | None, limits: Limits, **options: object
     ) -> SolveResult:
-        turned.now_s += limits.time_limit_s
+        turned.at_s += limits.time_limit_s
         return solve(asked, "greedy", limits=Limits(0.2), start=None)
 
-    monkeypatch.setattr(clock, "time", turned)
     for module in (planner, question, any_plan):
         monkeypatch.setattr(module, "plan_arenas", too_large)
-    monkeypatch.setattr(any_plan, "time", turned)
     monkeypatch.setattr(any_plan, "greedy_schedule", greedy)
     monkeypatch.setattr(question, "answer", answered)
     monkeypatch.setattr(question, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
-        plan_schedule(problem, PlanOptions(limits=Limits(limit_s)))
-    assert turned.now_s <= 1.1 * limit_s + 2
+        plan_schedule(problem, PlanOptions(limits=Limits(limit_s, clock=turned)))
+    assert turned.at_s <= 1.1 * limit_s + 2
 
 
-def test_plans_for_one_answer_share_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    turned = _Turned()
-    monkeypatch.setattr(clock, "time", turned)
-    whole = clock.Clock.shared(2.0)
-    turned.now_s = 3.0
-    part = clock.Clock(2.0, whole.over_at_s)
+def test_plans_for_one_answer_share_the_grace() -> None:
+    turned = TurnedTime()
+    whole = clock.Clock.shared(2.0, turned)
+    turned.at_s = 3.0
+    part = clock.Clock(2.0, whole.over_at_s, turned)
     assert part.left_s == 2.0
     assert not part.is_over and part.until_over_s == pytest.approx(0.1)
     assert not part.may_retry
-    turned.now_s = 3.2
+    turned.at_s = 3.2
     assert part.is_over and part.is_late
 
 
 def test_state_comes_to_lie_at_the_bottom_though_a_busy_machine_took_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem, turned = training_chain(12, 60), _Turned()
+    problem, turned = training_chain(12, 60), TurnedTime()
     reserved: list[Schedule] = []
 
     def laid_out(
@@ -117,14 +103,15 @@ def test_state_comes_to_lie_at_the_bottom_though_a_busy_machine_took_all_the_tim
     def solved(
         asked: Problem, *names: str | None, limits: Limits, **options: object
     ) -> SolveResult:
-        turned.now_s += 10 * limits.time_limit_s
+        turned.at_s += 10 * limits.time_limit_s
         return solve(asked, "greedy", limits=Limits(0.2), start=None)
 
-    monkeypatch.setattr(clock, "time", turned)
     monkeypatch.setattr(planner, "plan_arenas", laid_out)
     monkeypatch.setattr(question, "plan_arenas", laid_out)
     monkeypatch.setattr(question, "solve", solved)
-    plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)), prefer_reserved_home=True)
+    plan = plan_schedule(
+        problem, PlanOptions(limits=Limits(1.0, clock=turned)), prefer_reserved_home=True
+    )
     assert len(reserved) == 2
     assert plan.schedule == reserved[1]
 
@@ -147,16 +134,15 @@ def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -
 def test_a_busy_machine_that_took_all_the_time_leaves_a_plan_of_any_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem, turned = training_chain(12, 60), _Turned()
+    problem, turned = training_chain(12, 60), TurnedTime()
 
     def nothing(asked: Problem, *_: str | None, limits: Limits, **__: object) -> SolveResult:
-        turned.now_s += 10 * limits.time_limit_s
+        turned.at_s += 10 * limits.time_limit_s
         found = solve(asked, "keep-all", limits=Limits(0.2))
         return replace(found, stopped_by=StopReason.LIMIT)
 
-    monkeypatch.setattr(clock, "time", turned)
     monkeypatch.setattr(question, "solve", nothing)
-    plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)))
+    plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0, clock=turned)))
     assert plan.arenas.arena_bytes["cpu"] <= 60
     with pytest.raises(NoScheduleError):  # other plans wait for the time
-        plan_schedule(problem, PlanOptions(limits=Limits(1.0), over_at_s=turned.now_s))
+        plan_schedule(problem, PlanOptions(limits=Limits(1.0, clock=turned), over_at_s=turned.at_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +22,12 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy import solve as greedy
 from tvm_xengine.solvers.greedy.lean_order import in_grouped_order
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.starts import schedule_beyond_budgets
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import MACHINE_TIME, MachineTime
 
 
 def test_keeps_everything_where_it_fits():
@@ -114,21 +113,30 @@ def test_ops_in_groups_come_after_what_they_need(problem: Problem) -> None:
     assert all(u < i for i, before in enumerate(grouped.predecessors) for u in before)
 
 
-def test_a_walk_ends_soon_after_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_ends_soon_after_it_is_told_to() -> None:
     """Where nothing fits, walks go on for long; they ask as they go, and all end at the first no."""
     problem = training_chain(60, 24)
     clock_s = count(0.0, 0.01)
-    monkeypatch.setattr(greedy, "time", SimpleNamespace(thread_time=lambda: next(clock_s)))
+
+    class Ticking(MachineTime):
+        def thread_s(self) -> float:
+            return next(clock_s)
+
+    clock = Ticking()
     asked: list[bool] = []
 
     def may_go_on() -> bool:
         asked.append(len(asked) < 20)
         return asked[-1]
 
-    assert greedy_schedule(problem, may_go_on=lambda: asked.append(True) is None) is None
+    def never_ends() -> bool:
+        asked.append(True)
+        return True
+
+    assert greedy_schedule(problem, may_go_on=never_ends, clock=clock) is None
     most = len(asked)
     asked.clear()
-    assert greedy_schedule(problem, may_go_on=may_go_on) is None
+    assert greedy_schedule(problem, may_go_on=may_go_on, clock=clock) is None
     assert most > 100
     assert asked.count(False) < 10
 
@@ -141,5 +149,5 @@ def test_a_small_walk_is_never_cut_short_and_a_large_one_is_at_once() -> None:
 
 def test_no_larger_budgets_are_tried_when_the_time_is_up() -> None:
     problem = training_chain(12, 20)
-    assert schedule_beyond_budgets(problem, Objective.COST, lambda: True) is not None
-    assert schedule_beyond_budgets(problem, Objective.COST, lambda: False) is None
+    assert schedule_beyond_budgets(problem, Objective.COST, lambda: True, MACHINE_TIME) is not None
+    assert schedule_beyond_budgets(problem, Objective.COST, lambda: False, MACHINE_TIME) is None

@@ -85,7 +85,7 @@ def plan_costed(
         ratio = ratio_to_stop_for_forms(fitting, _POOR_SHARE * limits.time_limit_s)
         limits = replace(limits, poor_share=_POOR_SHARE, good_ratio=ratio)
     compile_plan_for(fitting.problem, options.solver, options.objective, reporter.status)
-    watch = _Watch.of(Clock.shared(limits.time_limit_s), stores)
+    watch = _Watch.of(Clock.shared(limits.time_limit_s, limits.clock), stores)
     options = replace(options, over_at_s=watch.clock.over_at_s)
     if working_sets(fitting.problem).is_infeasible():
         return _in_leaner_form(fitting, None, watch, options, reporter)
@@ -181,7 +181,9 @@ def _compared(
         floor = least_value(planned.plan.problem, options.objective)
     plan, left_s = planned.plan, watch.clock.left_s
     is_poor = options.objective.of(plan.simulation) > good_ratio(fitting) * floor
-    is_open = plan.result.stopped_by in (StopReason.LIMIT, StopReason.EXHAUSTED) and is_poor
+    is_open = (
+        plan.result.stopped_by.is_limit or plan.result.stopped_by is StopReason.EXHAUSTED
+    ) and is_poor
     if not (is_open and may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
         return planned if other is None else planned.taking(watch.clock.elapsed_s)
     more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)

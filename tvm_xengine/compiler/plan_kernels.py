@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -109,7 +108,7 @@ def _plan_with_active_costs(
         nonlocal left_s, solved_s, found_by
         limit_s = max(LEAST_SOLVE_S, min(most_s, share * left_s))
         limits = replace(options.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
-        began_s = time.perf_counter()
+        began_s = limits.clock.now_s()
         over_at_s = began_s + left_s + grace_s(options.limits.time_limit_s)
         wanted = replace(options, limits=limits, over_at_s=over_at_s)
         try:
@@ -118,7 +117,7 @@ def _plan_with_active_costs(
             found_by = result.solver
             return replace(plan, result=result)
         finally:
-            took_s = time.perf_counter() - began_s
+            took_s = limits.clock.now_s() - began_s
             left_s, solved_s = left_s - took_s, solved_s + took_s
 
     gap_ratio = options.limits.gap_ratio

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -206,7 +205,7 @@ def _is_better_whole(
     """Whether a plan of the whole batch is as good as one in shares."""
     if found is None:
         return True
-    whole = any_plan(costed.problem, options.objective)
+    whole = any_plan(costed.problem, options.objective, clock=options.limits.clock)
     return whole is not None and options.objective.of(whole.simulation) <= found.value
 
 
@@ -286,9 +285,10 @@ def _in_cut(
 ) -> tuple[CostedStep, _Divided | None]:
     """The step cut so, and with a first plan where one fits."""
     made = costed_in_shares(costed, cut, stores, reporter)
-    began_s = time.perf_counter()
-    plan = first_plan(made.problem, made.lowered.share_of, devices, options.objective)
-    choosing.planned_s += time.perf_counter() - began_s
+    clock = options.limits.clock
+    began_s = clock.now_s()
+    plan = first_plan(made.problem, made.lowered.share_of, devices, options.objective, clock)
+    choosing.planned_s += clock.now_s() - began_s
     if plan is None:
         return made, None
     home = plan.problem.home

@@ -108,7 +108,9 @@ def _best(problems: list[Problem], options: PlanOptions, reporter: Reporter) -> 
     firsts: list[tuple[float, int, Plan]] = []
     for number, problem in enumerate(problems):
         places = places_of_one(problem, problem.platform.home)
-        first = any_plan(placed_in_order(problem, places), options.objective)
+        first = any_plan(
+            placed_in_order(problem, places), options.objective, clock=options.limits.clock
+        )
         if first is not None:
             firsts.append((options.objective.of(first.simulation), number, first))
     if not firsts:

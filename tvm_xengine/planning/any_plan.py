@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
+from tvm_xengine.solvers.time_source import MACHINE_TIME, ThreadTime, TimeSource
 
 _LEAST_S, _S_PER_OP = 1.0, 5e-3
 """Processor time for attempts: one on two hundred ops takes up to half a second, where nothing fits."""
@@ -37,6 +37,7 @@ def any_plan(
     *,
     processor_s: float | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
+    clock: TimeSource = MACHINE_TIME,
 ) -> Plan | None:
     """A plan of the greedy solver, whatever it costs; None where it finds none.
 
@@ -51,15 +52,12 @@ def any_plan(
         `any_plan_s`.
     may_go_on
         Asked before each further attempt.
+    clock
+        Whose time of a thread that is.
     """
     processor_s = any_plan_s(problem) if processor_s is None else processor_s
-    request = Request(
-        solver="greedy",
-        backend="",
-        limits=Limits(processor_s),
-        clock=time.thread_time,
-        started=time.thread_time(),
-    )
+    clock = ThreadTime(clock)
+    request = Request(solver="greedy", backend="", limits=Limits(processor_s, clock=clock))
 
     def lay_out(result: SolveResult, _attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         assert result.schedule is not None
@@ -74,7 +72,12 @@ def any_plan(
         def is_worth_it() -> bool:
             return not request.is_over and (not found or request.elapsed_s < until_s)
 
-        greedy_schedule(within, on_schedule=lambda one, _: found.append(one), may_go_on=is_worth_it)
+        greedy_schedule(
+            within,
+            on_schedule=lambda one, _: found.append(one),
+            may_go_on=is_worth_it,
+            clock=clock,
+        )
         return conclude(within, request, found[-1], Proof(0.0), solver="greedy") if found else None
 
     def tightened(

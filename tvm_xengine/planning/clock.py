@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, replace
+
+from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 
 LEAST_SOLVE_S = 0.25
 """A solve gets at least this long: in less, greedy does not end on a hundred ops."""
@@ -26,27 +29,43 @@ class Clock:
     Attributes
     ----------
     over_at_s
-        When nothing new may begin, by `time.perf_counter`, if others share the grace.
+        When nothing new may begin, by `source`, if others share the grace.
+    source
+        By which time passes.
+    begun_s
+        What the source said when the clock was made.
     """
 
     limit_s: float
     over_at_s: float | None = None
-    begun_s: float = field(default_factory=lambda: time.perf_counter())
+    source: TimeSource = MACHINE_TIME
+    begun_s: float = math.nan
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.begun_s):
+            object.__setattr__(self, "begun_s", self.source.now_s())
 
     @classmethod
-    def shared(cls, limit_s: float) -> Clock:
+    def of(cls, limits: Limits, over_at_s: float | None = None) -> Clock:
+        """A clock by the limits of a plan."""
+        return cls(limits.time_limit_s, over_at_s, limits.clock)
+
+    @classmethod
+    def shared(cls, limit_s: float, source: TimeSource = MACHINE_TIME) -> Clock:
         """A clock whose grace is that of all plans which are made from now on for one answer."""
-        return cls(limit_s, time.perf_counter() + limit_s + grace_s(limit_s))
+        return cls(limit_s, source.now_s() + limit_s + grace_s(limit_s), source)
 
     def paused(self, pause_s: float) -> Clock:
-        """The same clock, if it had stood still for so long."""
+        """The same clock, if it had stood still for so long; measuring is no work that is counted."""
+        if self.source.counts_work:
+            return self
         over_at_s = None if self.over_at_s is None else self.over_at_s + pause_s
         return replace(self, over_at_s=over_at_s, begun_s=self.begun_s + pause_s)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the clock was made."""
-        return time.perf_counter() - self.begun_s
+        return self.source.now_s() - self.begun_s
 
     @property
     def left_s(self) -> float:
@@ -69,7 +88,7 @@ class Clock:
         left_s = self.left_s + grace_s(self.limit_s)
         if self.over_at_s is None:
             return left_s
-        return min(left_s, self.over_at_s - time.perf_counter())
+        return min(left_s, self.over_at_s - self.source.now_s())
 
     @property
     def until_late_s(self) -> float:

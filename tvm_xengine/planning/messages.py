@@ -7,8 +7,14 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
 
-_STOPPED = "stopped by the time limit"
-_LONGER = "a longer one (time_limit_s, --time-limit) may find a better plan or bound"
+_STOPPED = {
+    StopReason.LIMIT: "stopped by the time limit",
+    StopReason.WORK: "stopped by the work limit",
+}
+_LONGER = {
+    StopReason.LIMIT: "a longer one (time_limit_s, --time-limit) may find a better plan or bound",
+    StopReason.WORK: "a larger one (work_limit, --work-limit) may find a better plan or bound",
+}
 
 
 def no_schedule_message(problem: Problem, result: SolveResult) -> str:
@@ -43,20 +49,22 @@ def time_limit_message(result: SolveResult) -> str:
 
     Without the gap: a report shows it, and a better bound may be known by then.
     """
-    return f"{_STOPPED}; {_LONGER}" if _is_stopped(result) else ""
+    by = result.stopped_by
+    return f"{_STOPPED[by]}; {_LONGER[by]}" if _is_stopped(result) else ""
 
 
 def time_limit_warning(result: SolveResult) -> str:
     """The same, with what the limit may have cost."""
     if not _is_stopped(result):
         return ""
+    stopped, longer = _STOPPED[result.stopped_by], _LONGER[result.stopped_by]
     if result.gap is None:
-        return f"{_STOPPED}: nothing is proven of the plan; {_LONGER}"
-    return f"{_STOPPED}: the plan is at most {_percent(result.gap)} from the optimum; {_LONGER}"
+        return f"{stopped}: nothing is proven of the plan; {longer}"
+    return f"{stopped}: the plan is at most {_percent(result.gap)} from the optimum; {longer}"
 
 
 def _is_stopped(result: SolveResult) -> bool:
-    return result.stopped_by is StopReason.LIMIT and result.schedule is not None
+    return result.stopped_by.is_limit and result.schedule is not None
 
 
 def _percent(gap: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -92,7 +91,7 @@ def plan_schedule(
         start,
         on_progress,
         stop or threading.Event(),
-        Clock(options.limits.time_limit_s, options.over_at_s),
+        Clock.of(options.limits, options.over_at_s),
     )
     plan = _answered(question, is_own_stop=stop is None, prefer_reserved_home=prefer_reserved_home)
     if not prefer_reserved_home:
@@ -265,6 +264,7 @@ def _any_plan(question: Question, first: SolveResult) -> Plan | None:
         question.options.objective,
         processor_s=min(any_plan_s(question.problem), max(left_s, _LATE_S)),
         may_go_on=lambda: not question.stop.is_set() and (is_alone or not clock.is_over),
+        clock=clock.source,
     )
     return None if found is None else replace(found, result=_noted(first, found.result))
 
@@ -275,7 +275,9 @@ def _with_reserved_home(question: Question, plan: Plan) -> Plan:
     def lay_out(result: SolveResult, attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         return question.lay_out(result, attempt, reserve_home=True)
 
-    tightened = partial(question.tightened, until_processor_s=time.process_time() + _HOME_S)
+    tightened = partial(
+        question.tightened, until_processor_s=question.clock.source.process_s() + _HOME_S
+    )
     try:
         result, arenas = fit_layout(plan.result, lay_out, tightened)
     except NoScheduleError:
@@ -302,7 +304,7 @@ def _noted(first: SolveResult, later: SolveResult) -> SolveResult:
 
 def _was_too_slow(question: Question, first: SolveResult) -> bool:
     """Whether a solver that takes schedules from others found none in the time limit."""
-    return first.stopped_by is StopReason.LIMIT and question.is_resumable
+    return first.stopped_by.is_limit and question.is_resumable
 
 
 def _may_improve(question: Question, first: SolveResult) -> bool:
@@ -311,7 +313,7 @@ def _may_improve(question: Question, first: SolveResult) -> bool:
     For the makespan it is spent once it is known what streams wait for.
     """
     return (
-        first.stopped_by is StopReason.LIMIT
+        first.stopped_by.is_limit
         and question.is_resumable
         and question.clock.left_s > LEAST_SOLVE_S
         and not question.is_overlapped

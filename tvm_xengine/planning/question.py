@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -47,6 +46,8 @@ of it, so that the same schedule has the same arena whatever time is left."""
 _HOME_S = 2.0
 """Processor time, beyond the limit if need be, for a layout with all state at the bottom: without one
 the evaluation of a package may not fit, which must not depend on how busy the machine is."""
+_COUNTED_S_PER_STEP = 1e-4
+"""Work for each step of a schedule to change, simulate and lay it out once."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -58,7 +59,7 @@ class PlanOptions:
     Attributes
     ----------
     over_at_s
-        When nothing new may begin, by `time.perf_counter`; by default the limit says so. Plans that
+        When nothing new may begin, by the clock of the limits; by default the limit says so. Plans that
         are made for one answer share it.
     """
 
@@ -161,9 +162,9 @@ class Question:
         Parameters
         ----------
         until_processor_s
-            By `time.process_time`; till then there is one although the time is up.
+            By processor time; till then there is one although the time is up.
         """
-        is_late = not self.clock.may_retry and time.process_time() >= until_processor_s
+        is_late = not self.clock.may_retry and self.clock.source.process_s() >= until_processor_s
         if is_late or self.stop.is_set():
             return None
         problem = with_smaller_budgets(self.problem, margin)
@@ -181,6 +182,7 @@ class Question:
         seed = self.options.seed + attempt
         schedule = result.schedule
         effort = self.effort(len(schedule.steps))
+        self._laid_out(schedule)
         arenas = plan_arenas(
             self.problem, schedule, effort=effort, seed=seed, reserve_home=reserve_home
         )
@@ -188,12 +190,17 @@ class Question:
 
     def plan_passed(self, schedule: Schedule, known: SolveResult, effort: int) -> Plan | None:
         """The plan of a schedule on the way, under the bound of what is known; None if no layout fits."""
+        self._laid_out(schedule)
         arenas = plan_arenas(self.problem, schedule, effort=effort)
         if arenas.excess_bytes(self.problem.platform):
             return None
         value = self.passed[schedule]
         found = replace(known, status=Status.FEASIBLE, schedule=schedule, value=value)
         return Plan(self.problem, found, schedule, simulate(self.problem, schedule), arenas)
+
+    def _laid_out(self, schedule: Schedule) -> None:
+        """Count the work for one layout of a schedule."""
+        self.clock.source.worked(_COUNTED_S_PER_STEP * len(schedule.steps))
 
     def effort(self, steps: int) -> int:
         """For the layout of a schedule of so many steps."""
@@ -222,6 +229,7 @@ class Question:
         is_open = plan.result.status is not Status.OPTIMAL and self.is_resumable
 
         def is_over() -> bool:
+            self._laid_out(plan.schedule)
             return self.stop.is_set() or self.clock.is_late
 
         return with_savings(plan, is_over) if is_open else plan

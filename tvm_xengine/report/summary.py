@@ -71,6 +71,7 @@ class PlanSummary:
     gap: float | None
     model_value_us: float | None
     solve_s: float
+    is_by_work: bool
     message: str
     recomputed_ops: int
     transfers: int
@@ -149,6 +150,7 @@ def summarize_plan(
         gap=result.gap,
         model_value_us=result.model_value,
         solve_s=result.solve_s,
+        is_by_work=result.is_by_work,
         message=result.message,
         recomputed_ops=plan.recomputed_ops,
         transfers=plan.schedule.transfers,

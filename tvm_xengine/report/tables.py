@@ -55,7 +55,10 @@ def _computed_by(plan: PlanSummary) -> str:
 
 def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("status", f"{plan.status} ({plan.solver}, solved for {plan.solve_s:.1f} s)")
+    solved = f"solved for {plan.solve_s:.1f} s"
+    if plan.is_by_work:
+        solved = f"{plan.solve_s:.1f} units of work"
+    table.add_row("status", f"{plan.status} ({plan.solver}, {solved})")
     unit = "uJ" if plan.objective == "energy" else "us"
     value = {
         "cost": plan.cost_us,

@@ -108,6 +108,7 @@ def export_for_target(
     entries: Sequence[str] = ("train_step", "eval"),
     train_budget: TrainBudget | None = None,
     objective: str = "cost",
+    work_limit: float | None = None,
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -134,6 +135,9 @@ def export_for_target(
     objective
         ``cost``, the sum of all times; ``makespan``, where DMA copies between regions while the processor
         computes in the first one.
+    work_limit
+        In place of the time limit, units of work of about a second each: the same package in every run, byte
+        for byte, however busy the machine is.
 
     Raises
     ------
@@ -148,7 +152,9 @@ def export_for_target(
         target=target,
         entries=chosen_entries(patterns("entries", entries)),
         regions=parse_regions(",".join(f"{name}={size}" for name, size in regions.items())),
-        plan=PlanOptions(objective=Objective(objective), limits=Limits(time_limit_s=time_limit_s)),
+        plan=PlanOptions(
+            objective=Objective(objective), limits=Limits.of(time_limit_s, 0.0, work_limit)
+        ),
         learning_rate=training.known_recipe.optimizer.lr,
         recipe=training.known_recipe,
         evaluated=evaluated_model(training),

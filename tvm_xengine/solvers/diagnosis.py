@@ -71,7 +71,10 @@ def diagnose_from_home(problem: Problem, devices: Iterable[str]) -> BudgetDiagno
 
 def _find(problem: Problem, request: Request, may_go_on: Callable[[], bool]) -> Schedule | None:
     return keep_all(problem, request) or greedy_schedule(
-        problem, objective=request.objective, may_go_on=may_go_on
+        problem,
+        objective=request.objective,
+        may_go_on=may_go_on,
+        clock=request.limits.clock,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -45,10 +44,8 @@ class Request:
         Names of the solver and of the backend that solves its programs.
     stop
         Once set, by any thread, the solve ends with the best schedule it knows.
-    clock
-        By which the time limit counts.
     started
-        What the clock said when the solve began.
+        What the clock of the limits said when the solve began; by default it says so now.
     """
 
     objective: Objective = Objective.COST
@@ -60,17 +57,18 @@ class Request:
     solver: str = "auto"
     backend: str = "highs"
     stop: threading.Event = field(default_factory=threading.Event)
-    clock: Callable[[], float] = time.perf_counter
-    started: float = field(default_factory=time.perf_counter)
+    started: float = math.nan
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= MAX_SEED:
             raise ValueError(f"expected a seed from 0 to {MAX_SEED}, got {self.seed}")
+        if math.isnan(self.started):
+            object.__setattr__(self, "started", self.limits.clock.now_s())
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of its clock since the solve began."""
-        return self.clock() - self.started
+        return self.limits.clock.now_s() - self.started
 
     @property
     def remaining_s(self) -> float:
@@ -189,6 +187,7 @@ def conclude(
         scope=proof.scope,
         stopped_by=stopped_by,
         model_value=model_value,
+        is_by_work=request.limits.clock.counts_work,
     )
 
 
@@ -200,4 +199,6 @@ def _stop_reason(request: Request, status: Status, value: float | None, bound: f
         return StopReason.GAP
     if request.stop.is_set():
         return StopReason.INTERRUPTED
-    return StopReason.LIMIT if request.is_over else StopReason.EXHAUSTED
+    if not request.is_over:
+        return StopReason.EXHAUSTED
+    return StopReason.WORK if request.limits.clock.counts_work else StopReason.LIMIT

@@ -9,6 +9,7 @@ from enum import Enum
 
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import Simulation
+from tvm_xengine.solvers.time_source import MACHINE_TIME, CountedWork, TimeSource
 
 
 class Objective(Enum):
@@ -49,8 +50,14 @@ class StopReason(Enum):
     PROOF = "proof"  # optimal, or infeasible, for certain
     GAP = "gap"  # the gap asked for was proven
     LIMIT = "time limit"
+    WORK = "work limit"
     INTERRUPTED = "interrupted"
     EXHAUSTED = "exhausted"  # the solver has nothing left to try, as heuristics
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether more time or work might have led to a better answer."""
+        return self in (StopReason.LIMIT, StopReason.WORK)
 
 
 class Scope(Enum):
@@ -80,7 +87,7 @@ class Limits:
     Attributes
     ----------
     time_limit_s
-        Wall clock, > 0.
+        By `clock`, > 0.
     gap_ratio
         Stop as soon as (value - bound) / value is at most this.
     give_up_share
@@ -88,6 +95,8 @@ class Limits:
     poor_share, good_ratio
         It stops after this share, too, if it has none by then whose value is at most so many times the
         bound that is known before the search.
+    clock
+        The wall clock, or work that is counted (:meth:`by_work`).
     """
 
     time_limit_s: float = 60.0
@@ -95,6 +104,27 @@ class Limits:
     give_up_share: float = 1.0
     poor_share: float = 1.0
     good_ratio: float = math.inf
+    clock: TimeSource = MACHINE_TIME
+
+    @classmethod
+    def of(cls, time_limit_s: float, gap_ratio: float, work_limit: float | None) -> Limits:
+        """Limits by work where there is a work limit, else by time."""
+        return (
+            cls(time_limit_s, gap_ratio)
+            if work_limit is None
+            else cls.by_work(work_limit, gap_ratio)
+        )
+
+    @classmethod
+    def by_work(cls, units: float, gap_ratio: float = 0.0) -> Limits:
+        """Limits that end a solve after so much work: the same answer however fast or busy the machine is.
+
+        A unit is about a second of one core. The parts of a solve work in one thread, so it takes longer
+        than with a time limit, and the stage model, which cannot be ended by counted work, is left out.
+        """
+        if not (0 < units < math.inf):
+            raise ValueError(f"work_limit must be > 0 and finite, got {units}")
+        return cls(units, gap_ratio, clock=CountedWork())
 
     def __post_init__(self) -> None:
         if not (0 < self.time_limit_s < math.inf):
@@ -148,7 +178,7 @@ class SolveResult:
     bound
         Proven lower bound on the objective; never above `value`.
     solve_s
-        Wall clock.
+        Wall clock; units of work if `is_by_work`.
     solver
         Name of what found the schedule.
     message
@@ -162,6 +192,8 @@ class SolveResult:
     model_value
         Objective of the first solution of a published program whose schedule cannot be executed;
         `value` is then that of the best one that can. None otherwise.
+    is_by_work
+        Whether work was counted in place of time.
     """
 
     status: Status
@@ -176,6 +208,7 @@ class SolveResult:
     scope: Scope = Scope.EVERY_SCHEDULE
     stopped_by: StopReason = StopReason.EXHAUSTED
     model_value: float | None = None
+    is_by_work: bool = False
 
     def __post_init__(self) -> None:
         has_schedule = self.status in (Status.OPTIMAL, Status.FEASIBLE)

@@ -44,12 +44,15 @@ class Solver:
         name, so that the backends of other packages can solve them.
     without_dominated
         Whether dominated devices are removed in presolve.
+    counts_work
+        Whether its limits may be of work (:meth:`Limits.by_work`).
     """
 
     place: str | SolverFunction
     backends: tuple[str, ...] = ()
     is_linear: bool = False
     without_dominated: bool = False
+    counts_work: bool = False
 
     def load(self) -> SolverFunction:
         """The function that solves."""
@@ -66,9 +69,15 @@ _FORMULATED = "exact.solve:solve_formulated"
 _BASELINE = "published.baselines.answer:answer_baseline"
 
 SOLVERS: dict[str, Solver] = {
-    "auto": Solver("portfolio.automatic:solve_automatically", ("highs",), without_dominated=True),
-    "local-search": Solver("local_search.alone:search_alone", without_dominated=True),
-    "astar": Solver("astar.alone:solve_by_astar", without_dominated=True),
+    "auto": Solver(
+        *("portfolio.automatic:solve_automatically", ("highs",)),
+        without_dominated=True,
+        counts_work=True,
+    ),
+    "local-search": Solver(
+        "local_search.alone:search_alone", without_dominated=True, counts_work=True
+    ),
+    "astar": Solver("astar.alone:solve_by_astar", without_dominated=True, counts_work=True),
     "miqp": Solver(
         "miqp.solve:solve_miqp", ("highs", "scip", "gurobi"), is_linear=True, without_dominated=True
     ),
@@ -78,12 +87,12 @@ SOLVERS: dict[str, Solver] = {
     "checkmate-rounding": Solver("published.rounding:solve_by_rounding", ("highs",)),
     "retention": Solver(_FORMULATED, ("cp-sat",)),
     "poet": Solver(_FORMULATED, ("highs", "gurobi"), is_linear=True),
-    "greedy": Solver(_BASELINE),
-    "keep-all": Solver(_BASELINE),
-    "recompute-all": Solver(_BASELINE),
-    "revolve": Solver(_BASELINE),
-    "rotor": Solver(_BASELINE),
-    "sqrt-n": Solver(_BASELINE),
+    "greedy": Solver(_BASELINE, counts_work=True),
+    "keep-all": Solver(_BASELINE, counts_work=True),
+    "recompute-all": Solver(_BASELINE, counts_work=True),
+    "revolve": Solver(_BASELINE, counts_work=True),
+    "rotor": Solver(_BASELINE, counts_work=True),
+    "sqrt-n": Solver(_BASELINE, counts_work=True),
 }
 """The solvers of this package by name."""
 
@@ -140,6 +149,8 @@ def solve(
     SolverUnavailableError
         If the solver cannot run here: not installed, or its licence is too small.
     """
+    limits = limits or Limits()
+    refuse_uncounted(solver, limits)
     if not problem.graph.outputs and not problem.graph.updated_by:
         raise InvalidProblemError(
             "the graph has no outputs and updates no state, so there is nothing to schedule; name the"
@@ -148,7 +159,7 @@ def solve(
     compile_searches_for(problem, solver, objective, on_progress)
     request = Request(
         objective=objective,
-        limits=limits or Limits(),
+        limits=limits,
         seed=seed,
         start=start,
         on_progress=on_progress,
@@ -164,6 +175,22 @@ def solve(
 
         result = replace(result, diagnosis=diagnose(problem, request))
     return replace(result, solve_s=request.elapsed_s)
+
+
+def refuse_uncounted(solver: str, limits: Limits) -> None:
+    """Refuse limits by work for a solver that does not count it.
+
+    Raises
+    ------
+    ValueError
+        Names the solvers that do.
+    """
+    found = solvers().get(solver)
+    if limits.clock.counts_work and isinstance(found, Solver) and not found.counts_work:
+        able = ", ".join(name for name, entry in SOLVERS.items() if entry.counts_work)
+        raise ValueError(
+            f"solver {solver} does not count its work; a work limit needs one of {able}"
+        )
 
 
 def answer(problem: Problem, request: Request) -> SolveResult:

@@ -199,12 +199,15 @@ int main(void) {
         break;
       }
       case 5: { /* eval */
+        if (!any(8)) { x[edge(INPUTS)] = not_finite(); is_number_bad = 1; }
         is_bad |= !has_state;
         {
           void *a = pointer(x, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
           code = F(_eval)(given, a, b);
         }
         MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && is_number_bad) MUST(code == M(_ENAN));
+        is_bad |= is_number_bad;
         break;
       }
       case 6:
@@ -251,10 +254,13 @@ int main(void) {
         if (!is_bad) samples = 0;
         break;
       case 11: { /* infer */
+        if (!any(8)) { x[16 + edge(16)] = not_finite(); is_number_bad = 1; }
         is_bad |= !has_state;
         void *a = pointer(x + 16, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
         code = F(_infer)(given, a, b);
         MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && is_number_bad) MUST(code == M(_ENAN));
+        is_bad |= is_number_bad;
         break;
       }
 #endif

@@ -7,31 +7,19 @@ from typing import cast
 import pytest
 
 import tvm_xengine as xe
+from tests.planning.turned_time import TurnedTime
 from tvm_xengine.compiler import plan as planning
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean import forms
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import clock
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.result import Limits, Objective
 
 _CUTTING_S = 2.0
 """For each slice, of a step that is said to be so large."""
-
-
-class _Turned:
-    """A clock that moves when something is said to have taken time."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    thread_time = perf_counter
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +29,17 @@ def problem() -> StepProblem:
 
 
 @pytest.fixture
-def turned(problem: StepProblem, monkeypatch: pytest.MonkeyPatch) -> _Turned:
+def turned(problem: StepProblem, monkeypatch: pytest.MonkeyPatch) -> TurnedTime:
     """Time in which each slice takes as said and a plan of any cost, of which there is none, all it may."""
-    turned, cut = _Turned(), forms.costed_in_slices
+    turned, cut = TurnedTime(), forms.costed_in_slices
 
     def slowly_cut(costed, parts, stores, reporter):  # type: ignore[no-untyped-def]
-        turned.now_s += _CUTTING_S * parts
+        turned.at_s += _CUTTING_S * parts
         return cut(costed, parts, stores, reporter)
 
-    def none(*_given: object, processor_s: float) -> None:
-        turned.now_s += processor_s
+    def none(*_given: object, processor_s: float, clock: object) -> None:
+        turned.at_s += processor_s
 
-    for module in (forms, clock):
-        monkeypatch.setattr(module, "time", turned)
     monkeypatch.setattr(forms, "costed_in_slices", slowly_cut)
     monkeypatch.setattr(forms, "any_plan", none)
     ops = len(problem.costed.offered.extraction.graph.ops)
@@ -64,26 +50,28 @@ def turned(problem: StepProblem, monkeypatch: pytest.MonkeyPatch) -> _Turned:
 
 @pytest.mark.parametrize("limit_s", [1.0, 5.0, 20.0])
 def test_forms_are_looked_at_within_a_tenth_and_two_seconds(
-    limit_s: float, problem: StepProblem, turned: _Turned, monkeypatch: pytest.MonkeyPatch
+    limit_s: float, problem: StepProblem, turned: TurnedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(_costed: object, options: PlanOptions, *_rest: object) -> None:
-        turned.now_s += options.limits.time_limit_s * options.limits.give_up_share
+        turned.at_s += options.limits.time_limit_s * options.limits.give_up_share
         raise NoScheduleError("no schedule")
 
     monkeypatch.setattr(planning, "plan_kernels", nothing)
     stores = problem.lowered.stores
     with pytest.raises(NoScheduleError, match="no time to try all slices"):
-        plan_costed(problem.costed, PlanOptions(limits=Limits(limit_s)), stores, Reporter())
-    assert turned.now_s <= 1.1 * limit_s + 2
+        plan_costed(
+            problem.costed, PlanOptions(limits=Limits(limit_s, clock=turned)), stores, Reporter()
+        )
+    assert turned.at_s <= 1.1 * limit_s + 2
 
 
 def test_time_for_measuring_is_not_taken_from_the_limit(
-    problem: StepProblem, turned: _Turned, monkeypatch: pytest.MonkeyPatch
+    problem: StepProblem, turned: TurnedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, asked = problem.lowered.stores, []
 
     def measured(_costed: object, options: PlanOptions, *_rest: object) -> None:
-        turned.now_s += 100.0
+        turned.at_s += 100.0
         stores.measurements.measured_s += 100.0
         raise NoScheduleError("no schedule")
 
@@ -94,7 +82,9 @@ def test_time_for_measuring_is_not_taken_from_the_limit(
     monkeypatch.setattr(planning, "plan_kernels", measured)
     monkeypatch.setattr(planning, "best_forms", best_forms)
     with pytest.raises(NoScheduleError, match=r"^no schedule$"):
-        plan_costed(problem.costed, PlanOptions(limits=Limits(20.0)), stores, Reporter())
+        plan_costed(
+            problem.costed, PlanOptions(limits=Limits(20.0, clock=turned)), stores, Reporter()
+        )
     assert asked == [pytest.approx(0.8 * (1.1 * 20.0 + 2))]
 
 

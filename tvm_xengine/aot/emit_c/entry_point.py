@@ -64,7 +64,7 @@ def _checks(package: Package, entry: Entry) -> list[str]:
     for one in given:
         if one.allowed is not None:
             lines += range_guard(package, one)
-        elif entry.learns and one.place.dtype == "float32" and not one.is_result:
+        elif one.place.dtype == "float32" and not one.is_result:
             lines += input_guard(package, one)
     return lines
 

@@ -1,4 +1,4 @@
-"""C guards that protect the state from labels out of range and values that are not finite."""
+"""C guards against labels out of range and values that are not finite, in all entry points."""
 
 from __future__ import annotations
 
@@ -99,10 +99,14 @@ def guard_macros(package: Package, promises: Iterable[str]) -> str:
     macro = package.macro
     costs = "\n".join(
         f"   {entry.value}: {sum(one.count for one in _floats(package, entry))} elements"
-        " and the loss, one comparison of the absolute value each"
+        f"{' and the loss' if entry.learns else ''}, one comparison of the absolute value each"
         for entry in package.functions
-        if entry.learns
+        if may_be_not_finite(package, entry)
     )
+    learns = any(entry.learns for entry in package.functions)
+    refused = "an input or the loss" if learns else "an input"
+    said = "Of a bad input nothing is computed and the state is untouched"
+    said += f";\n   of a bad loss: {'; '.join(promises)}" if learns else ""
     ranges = "\n".join(
         f"   {entry.value}: {integers} elements, two comparisons each"
         for entry in package.functions
@@ -111,8 +115,7 @@ def guard_macros(package: Package, promises: Iterable[str]) -> str:
     parts = []
     if costs:
         parts.append(f"""\
-/* 1: {macro}_ENAN where an input or the loss is NaN or infinite. Of a bad input the state is untouched;
-   of a bad loss: {"; ".join(promises)}. Costs:
+/* 1: {macro}_ENAN where {refused} is NaN or infinite. {said}. Costs:
 {costs} */
 #ifndef {macro}_NAN_GUARD
 #define {macro}_NAN_GUARD 1
@@ -125,6 +128,11 @@ def guard_macros(package: Package, promises: Iterable[str]) -> str:
 #define {macro}_RANGE_GUARD 1
 #endif""")
     return "\n\n".join(parts)
+
+
+def may_be_not_finite(package: Package, entry: Entry) -> bool:
+    """Whether an entry point looks for NaN and infinity, in its inputs or in its loss."""
+    return entry.learns or bool(_floats(package, entry))
 
 
 def _floats(package: Package, entry: Entry) -> list[Argument]:

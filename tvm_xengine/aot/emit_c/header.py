@@ -7,7 +7,7 @@ from importlib.metadata import version
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
 from tvm_xengine.aot.emit_c.dma import dma_prototype, dma_types
 from tvm_xengine.aot.emit_c.entry_point import guard_protects_state
-from tvm_xengine.aot.emit_c.guards import guard_macros
+from tvm_xengine.aot.emit_c.guards import guard_macros, may_be_not_finite
 from tvm_xengine.aot.emit_c.prototypes import (
     argument_lines,
     argument_macros,
@@ -246,7 +246,7 @@ int32_t {name}_slots_load({name}_ctx *ctx, const {name}_slot *slots, uint32_t co
 def _returned(package: Package, entry: Entry) -> list[str]:
     """The codes other than success that an entry point returns."""
     codes = ["EINVAL", "EALIGN"]
-    codes += ["ENAN"] if entry.learns else []
+    codes += ["ENAN"] if may_be_not_finite(package, entry) else []
     ranges = package.functions[entry].interface.ranges
     codes += ["ERANGE"] if ranges and entry is not Entry.APPLY else []
     codes += ["EBUSY"] if package.accumulates and entry is Entry.TRAIN_STEP else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,9 +10,11 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.diagnosis import diagnose
 from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import Limits
 
-_SEARCH_S = 20.0
-"""How long the smallest arena is looked for; ten greedy schedules of a small network take a second."""
+_SEARCH_WORK = 20.0
+"""Work for the smallest arena, so that a report does not depend on how busy the machine is; ten greedy
+schedules of a small network take a unit."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def alternatives(plan: Plan, slices: int = 1) -> tuple[Alternative, ...]:
 def _smallest_found(problem: Problem) -> list[Plan]:
     """The schedule of the least memory that greedy finds, if it finds one below ample memory."""
     tight = problem.with_budgets({name: max(1, n) for name, n in problem.home_bytes.items()})
-    until_s = time.perf_counter() + _SEARCH_S
-    found = diagnose(tight, Request(), may_go_on=lambda: time.perf_counter() < until_s)
+    request = Request(limits=Limits.by_work(_SEARCH_WORK))
+    found = diagnose(tight, request, may_go_on=lambda: not request.is_over)
     if found.working_budget_bytes is None or found.working_schedule is None:
         return []
     enough = problem.with_budgets(found.working_budget_bytes)

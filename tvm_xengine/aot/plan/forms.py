@@ -109,7 +109,7 @@ def plan_forms(
     NoScheduleError
         If none is found; it says what the form with the smallest needs takes at least.
     """
-    clock = Clock.shared(options.limits.time_limit_s)
+    clock = Clock.shared(options.limits.time_limit_s, options.limits.clock)
     whole = function.step(function.tiled(function.whole))
     first = whole.problem.platform.computing[0].name
     keep_all_bytes = plan_keep_all(whole.problem, first).arenas.arena_bytes[first]

@@ -66,7 +66,7 @@ def better_plan(
     NoScheduleError
         If none is found; it says what is needed where state is copied whole.
     """
-    clock = Clock(options.limits.time_limit_s, options.over_at_s)
+    clock = Clock.of(options.limits, options.over_at_s)
     try:
         lowered, found = plan(in_place.forms, options.within(clock.share_s(_FIRST_SHARE)))
     except NoScheduleError as error:

@@ -170,6 +170,9 @@ class SolverOptions:
     time_limit
         Seconds for planning: search, address layouts, leaner kernels, slices of the batch. Compiling and
         measuring kernels do not count.
+    work_limit
+        Plan by counted work in place of time, in units of about a second: the same plan in every run, however
+        busy the machine is. For solvers auto, local-search, astar and the baselines.
     gap
         Stop at this relative gap between value and bound; 0 asks for an optimality proof.
     """
@@ -180,6 +183,7 @@ class SolverOptions:
     ] = None
     objective: Annotated[str, choice(OBJECTIVE_NAMES)] = "cost"
     time_limit: Annotated[Positive, shown_as("S")] = 60.0
+    work_limit: Annotated[Positive | None, shown_as("UNITS")] = None
     gap: Share = 0.0
 
 

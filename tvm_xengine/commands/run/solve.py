@@ -17,7 +17,7 @@ from tvm_xengine.scheduling.problem import Problem, read_problem
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.session.plans.plan_file import SavedPlan, write_plan
 from tvm_xengine.solvers.result import Limits, Objective, StopReason
-from tvm_xengine.solvers.solve import check_solver
+from tvm_xengine.solvers.solve import check_solver, refuse_uncounted
 
 
 def run_solve(path: Path, options: SolveOptions) -> None:
@@ -47,12 +47,14 @@ def planner_options(options: SolverOptions | ExportSolverOptions, seed: int) -> 
     UsageError
         If the solver does not work with the backend.
     """
+    limits = Limits.of(options.time_limit, options.gap, options.work_limit)
     with refusing_values():
         check_solver(options.solver, options.backend)
+        refuse_uncounted(options.solver, limits)
     return PlanOptions(
         solver=options.solver,
         objective=Objective(options.objective),
-        limits=Limits(options.time_limit, options.gap),
+        limits=limits,
         seed=seed,
         backend=options.backend,
     )

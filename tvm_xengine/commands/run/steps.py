@@ -193,6 +193,7 @@ def solver_arguments(options: SolverOptions, seed: int) -> Mapping[str, Any]:
     planner_options(options, seed)  # refuses a solver that does not work with the backend
     return {
         "time_limit_s": options.time_limit,
+        "work_limit": options.work_limit,
         "gap_ratio": options.gap,
         "objective": options.objective,
         "solver": options.solver,

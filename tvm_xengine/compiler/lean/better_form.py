@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -104,11 +103,11 @@ def better_form(
     if value <= good_ratio(costed) * floor or not may_take_other_form(options):
         return None
     limit_s = options.limits.time_limit_s
-    clock = clock or Clock.shared(2 * limit_s)
+    clock = clock or Clock.shared(2 * limit_s, options.limits.clock)
     forms_s = clock.until_over_s - limit_s
     if value <= (1 + _LARGE_WASTE_RATIO) * floor:
         forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
-    time_left = TimeLeft(forms_s)
+    time_left = TimeLeft(forms_s, source=options.limits.clock)
     found = [
         form
         for form in best_forms(
@@ -122,7 +121,7 @@ def better_form(
         found = found if limit_s >= LEAST_SOLVE_S * len(found) else []
     if not found:
         return None
-    options = replace(options, over_at_s=time.perf_counter() + limit_s)
+    options = replace(options, over_at_s=options.limits.clock.now_s() + limit_s)
     found = [
         replace(form, known=known.schedule)
         if form.step.lowered.slices == costed.lowered.slices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -23,6 +22,7 @@ from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 from tvm_xengine.solvers.working_set import working_sets
 
 _CUT_S_PER_KERNEL, _CUT_S_PER_OP = 0.03, 3e-3
@@ -89,6 +89,8 @@ class TimeLeft:
     ----------
     processor_s, with_plan_s
         For forms, and for them once one has a plan; as long by default.
+    source
+        By which time passes.
 
     Attributes
     ----------
@@ -96,8 +98,14 @@ class TimeLeft:
         Whether there was no time for a cut.
     """
 
-    def __init__(self, processor_s: float, with_plan_s: float | None = None) -> None:
-        now_s = time.thread_time()
+    def __init__(
+        self,
+        processor_s: float,
+        with_plan_s: float | None = None,
+        source: TimeSource = MACHINE_TIME,
+    ) -> None:
+        self.source = source
+        now_s = source.thread_s()
         self._until_s = now_s + processor_s
         self._with_plan_until_s = self._until_s if with_plan_s is None else now_s + with_plan_s
         self.is_cut_short = False
@@ -107,7 +115,7 @@ class TimeLeft:
         """The time where the whole batch has no schedule."""
         all_s = clock.limit_s + 2 * grace_s(clock.limit_s)
         every_s = max(min(_LEAST_S, _LEAST_SHARE * all_s), _SHARE * clock.until_late_s)
-        return cls(every_s, _SHARE_WITH_PLAN * every_s)
+        return cls(every_s, _SHARE_WITH_PLAN * every_s, clock.source)
 
     def has_plan(self) -> None:
         """Some form has a plan, so that there may be less time for others."""
@@ -116,7 +124,7 @@ class TimeLeft:
     @property
     def left_s(self) -> float:
         """Seconds; negative when the time is up."""
-        return self._until_s - time.thread_time()
+        return self._until_s - self.source.thread_s()
 
     def for_any_plan(self, problem: Problem) -> float:
         """Seconds of it for a plan of any cost."""
@@ -125,7 +133,10 @@ class TimeLeft:
 
     def may_cut(self, step: LoweredStep, parts: int) -> bool:
         """Whether a cut of a step in so many slices would end in time."""
-        self.is_cut_short = cut_s(step, parts) > self.left_s
+        takes_s = cut_s(step, parts)
+        self.is_cut_short = takes_s > self.left_s
+        if not self.is_cut_short:
+            self.source.worked(takes_s)
         return not self.is_cut_short
 
 
@@ -216,7 +227,11 @@ def best_forms(
         if is_worthwhile:
             is_infeasible = working_sets(problem).is_infeasible()
             any_s = time_left.for_any_plan(problem)
-            plan = None if is_infeasible else any_plan(problem, objective, processor_s=any_s)
+            plan = (
+                None
+                if is_infeasible
+                else any_plan(problem, objective, processor_s=any_s, clock=time_left.source)
+            )
             if plan is None:
                 without.append((largest_share(problem), Form(step)))
             else:

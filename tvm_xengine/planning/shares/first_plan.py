@@ -11,10 +11,15 @@ from tvm_xengine.planning.shares.order import placed_in_order
 from tvm_xengine.planning.shares.places import places_of_ops, spread_state
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 
 
 def first_plan(
-    problem: Problem, share_of: Mapping[str, int], devices: Sequence[str], objective: Objective
+    problem: Problem,
+    share_of: Mapping[str, int],
+    devices: Sequence[str],
+    objective: Objective,
+    clock: TimeSource = MACHINE_TIME,
 ) -> Plan | None:
     """The better plan of two homes of the state: all on the platform's home device, or spread.
 
@@ -26,6 +31,8 @@ def first_plan(
         The share of each op that works on one, and of each input that is one.
     devices
         The device of each share.
+    clock
+        As of `any_plan`.
     """
     resident = {tensor.name for tensor in problem.graph.bases if tensor.role.is_resident}
     of_shares = {name: devices[share] for name, share in share_of.items() if name in resident}
@@ -37,7 +44,7 @@ def first_plan(
             continue
         places = places_of_ops(problem.graph, share_of, devices, housed.home)
         places |= problem.constraints.pinned  # what is pinned elsewhere stays there
-        found = any_plan(placed_in_order(housed, places), objective)
+        found = any_plan(placed_in_order(housed, places), objective, clock=clock)
         if found is not None:
             plans.append(replace(found, problem=housed))
     return min(plans, key=lambda plan: objective.of(plan.simulation), default=None)

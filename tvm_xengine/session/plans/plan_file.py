@@ -51,6 +51,7 @@ class SavedResult:
     scope: Scope
     solve_s: float
     message: str
+    is_by_work: bool = False
 
     def __post_init__(self) -> None:
         for name, number in (("bound", self.bound), ("solve_s", self.solve_s)):
@@ -170,5 +171,6 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         solver=result.solver,
         scope=result.scope,
         message=result.message,
+        is_by_work=result.is_by_work,
     )
     return Plan(problem, solved, schedule, simulation, arenas)

@@ -74,6 +74,7 @@ def plan_together(
     solver: str = "auto",
     backend: str | None = None,
     seed: int = 0,
+    work_limit: float | None = None,
 ) -> PlansTogether:
     """Plan several training steps for one machine, on which they run in turns.
 
@@ -88,7 +89,7 @@ def plan_together(
     budget
         Of each device for all steps together, as in `compile`; a ratio is of the largest rest that
         keep-all takes beyond the state. None takes the budgets of the problems, which must agree.
-    time_limit_s
+    time_limit_s, work_limit
         Of all solves together, each has an equal share.
     gap_ratio, objective, solver, backend, seed
         As in `plan`.
@@ -104,7 +105,8 @@ def plan_together(
         raise ValueError("expected at least one problem to plan, got none")
     given = {name: problem.costed for name, problem in problems.items()}
     costed = _under(given, budget)
-    limits = Limits(time_limit_s=time_limit_s / len(problems), gap_ratio=gap_ratio)
+    share = None if work_limit is None else work_limit / len(problems)
+    limits = Limits.of(time_limit_s / len(problems), gap_ratio, share)
     chosen = one_of("objective", Objective, objective)
     options = PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
     plain = {name: one.problem for name, one in costed.items()}

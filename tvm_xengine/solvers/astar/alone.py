@@ -24,6 +24,7 @@ def solve_by_astar(problem: Problem, request: Request) -> SolveResult:
         request.objective,
         known=lambda: value,
         should_stop=lambda: request.is_over,
+        clock=request.limits.clock,
     )
     if found is None:
         message = (

@@ -34,6 +34,7 @@ from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
 from tvm_xengine.solvers.presolve import without_dominated_runs
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 
 _STATES = 3_000_000
 """States remembered at most, some 60 bytes each and as much again for the heap."""
@@ -43,6 +44,9 @@ _FACTOR = 16.0
 """By how much more than what is missing is counted, from one time to the next."""
 _SLICE = 10_000
 """Ways to make room tried between two looks at the clock and the incumbent."""
+
+_SLICE_S = 0.01
+"""Work of a slice."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def shortest_path(
     on_bound: Callable[[float], None] = lambda _bound: None,
     capacity: int = _STATES,
     counted_share: float = _COUNTED_SHARE,
+    clock: TimeSource = MACHINE_TIME,
 ) -> ShortestPath | None:
     """The cheapest schedule of all, or a bound when it is stopped; None where it does not apply.
 
@@ -93,13 +98,15 @@ def shortest_path(
         States that may be remembered.
     counted_share
         Smaller tensors, as shares of a budget, are only counted once it shows that they must.
+    clock
+        Is told of every slice.
     """
     indexed = index_problem(problem, objective)
     if not is_within_reach(indexed):
         return None
     if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
-    search = _Search(indexed, known, should_stop, on_bound, capacity)
+    search = _Search(indexed, known, should_stop, on_bound, capacity, clock)
     # What a run takes depends on all that is there, where it has a choice of kernels.
     share = counted_share if indexed.kernels.count == 1 else 0.0
     counted, factor = counted_first(view_of(indexed), share), 1.0
@@ -126,9 +133,10 @@ class _Search:
         should_stop: Callable[[], bool],
         on_bound: Callable[[float], None],
         capacity: int,
+        clock: TimeSource,
     ) -> None:
         self._known, self._should_stop, self._on_bound = known, should_stop, on_bound
-        self._indexed, self._capacity = indexed, capacity
+        self._indexed, self._capacity, self._clock = indexed, capacity, clock
         self._known_states = nothing_known(len(first_state(indexed)))
         self.bound, self.expanded = 0.0, 0
 
@@ -145,6 +153,7 @@ class _Search:
         while answer == RUNNING and not self._should_stop():
             cut = self._cut()
             answer = advance(view, covers, memory, move_scratch, cut, _SLICE, reached)
+            self._clock.worked(_SLICE_S)
             least = cut if answer == EXHAUSTED else min(reached[0], cut)
             self.bound = max(self.bound, float(least))
             self._on_bound(self.bound)

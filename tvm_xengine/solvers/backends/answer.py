@@ -37,6 +37,8 @@ class BackendOptions:
         Threads that it may use.
     seed
         Of its random decisions.
+    counts_work
+        Whether the limit is one of counted work, so that the same program has the same answer always.
     """
 
     time_limit_s: float = 60.0
@@ -44,6 +46,7 @@ class BackendOptions:
     start: NDArray[np.float64] | None = None
     threads: int = 1
     seed: int = 0
+    counts_work: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Answer:
     duals
         Of a linear program at its optimum, by how much that changes with the side of each row; None
         where the backend does not say.
+    work_s
+        The work that was counted.
     """
 
     outcome: Outcome
@@ -69,6 +74,7 @@ class Answer:
     bound: float
     message: str = ""
     duals: NDArray[np.float64] | None = None
+    work_s: float = 0.0
 
 
 @dataclass(frozen=True)

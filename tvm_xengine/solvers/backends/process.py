@@ -139,7 +139,9 @@ class BackendRun:
 
     def _wait(self, stop: threading.Event | None) -> bool:
         """Whether the worker has ended in its time, or was told to."""
-        deadline = time.perf_counter() + self._options.time_limit_s + _GRACE_S
+        options = self._options
+        limit_s = math.inf if options.counts_work else options.time_limit_s + _GRACE_S
+        deadline = time.perf_counter() + limit_s
         while self._conversation.is_alive() and time.perf_counter() < deadline:
             self._conversation.join(_NAP_S)
             if self._is_cancelled or (stop is not None and stop.is_set()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from tvm_xengine.solvers.greedy.lean_order import in_grouped_order, in_lean_orde
 from tvm_xengine.solvers.greedy.walk import Walk
 from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 
 _CLOSE_RATIO = 1.005
 """From this multiple of the cheapest possible on, a leaner order is tried too. Chosen: from 1.0 to 1.02
@@ -34,6 +34,8 @@ Walks that go in circles take five steps an op, and all of them took minutes."""
 _UNASKED_S, _UNASKED_OPS = 0.25, 250
 """Processor time before it is asked whether to go on, on so many ops: greedy ends on a hundred in less, so
 that what it finds there does not depend on how busy the machine is. On more ops it would end later anyway."""
+_COUNTED_S = 1.6e-3
+"""Work between two questions whether to go on: 16 steps of a walk."""
 _MOST_GROUPED_OPS = 2000
 """Where nothing is found, ops of up to so many are ordered by groups, too: a third of a second's work on a
 thousand, which grows with the square."""
@@ -60,6 +62,7 @@ def greedy_schedule(
     objective: Objective = Objective.COST,
     on_schedule: Callable[[Schedule, float], None] | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
+    clock: TimeSource = MACHINE_TIME,
 ) -> Schedule | None:
     """A schedule within the budgets that the validator accepts, or None when none was found.
 
@@ -77,14 +80,17 @@ def greedy_schedule(
     may_go_on
         Asked every few steps, on a small graph after a quarter of a second of work; the best so far is
         returned once it says no.
+    clock
+        By which that quarter passes.
     """
     if not problem.state_fits:
         return None
     indexed = index_problem(problem, summed(objective))
-    until_s = time.thread_time() + _UNASKED_S * (len(problem.graph.ops) <= _UNASKED_OPS)
+    until_s = clock.thread_s() + _UNASKED_S * (len(problem.graph.ops) <= _UNASKED_OPS)
 
     def is_over() -> bool:
-        return time.thread_time() > until_s and not may_go_on()
+        clock.worked(_COUNTED_S)
+        return clock.thread_s() > until_s and not may_go_on()
 
     best = _Best(indexed, objective, on_schedule, is_over)
     orders = [*_with_rooms(indexed)]

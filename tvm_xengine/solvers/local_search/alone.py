@@ -30,7 +30,7 @@ def search_alone(problem: Problem, request: Request) -> SolveResult:
         search(
             problem,
             objective=request.objective,
-            limits=Limits(request.remaining_s),
+            limits=Limits(request.remaining_s, clock=request.limits.clock),
             seed=request.seed,
             start=request.start,
             on_improvement=keep,

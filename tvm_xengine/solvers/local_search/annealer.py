@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +14,7 @@ from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.random_source import random_source
 from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import Records, SearchView, view_of
+from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 
 _HOT = (0.03, 0.1, 0.01, 0.3)
 """Temperatures at which rounds start, in turn, as multiples of the mean value of an op. Chosen:
@@ -44,7 +44,7 @@ class Annealer:
     status
         What the rounds know, see `compiled.anneal.STATUS`.
     speed
-        Evaluations per second, as last seen.
+        Evaluations per second, as last seen; where work is counted, as it is counted.
 
     Parameters
     ----------
@@ -65,8 +65,9 @@ class Annealer:
         is_over: Callable[[], bool] = lambda: False,
         on_better: Callable[[Decisions, Records], None] = lambda _best, _status: None,
         has_news: Callable[[], bool] = lambda: False,
+        clock: TimeSource = MACHINE_TIME,
     ) -> None:
-        self.indexed = indexed
+        self.indexed, self.clock = indexed, clock
         self.view = view_of(indexed, by_makespan=by_makespan)
         self.scratch = scratch_of(indexed)
         self.has_places = int(indexed.can_run.any(axis=0).sum()) > 1
@@ -147,9 +148,12 @@ class Annealer:
         left, cooling = length, _COOLED ** (1.0 / max(1, length))
         while left > 0 and not self._is_over():
             count = min(left, max(1, int(self.speed * _SLICE_S)))
-            before, began = float(state["best"]), time.perf_counter()
+            before, began = float(state["best"]), self.clock.now_s()
             self._anneal(view, status, x, best, cooling, count)
-            self.speed = count / max(1e-6, time.perf_counter() - began)
+            if self.clock.counts_work:
+                self.clock.worked(count / self.speed)
+            else:
+                self.speed = count / max(1e-6, self.clock.now_s() - began)
             left -= count
             if state["best"] < before:
                 self._on_better(best, status)

@@ -18,6 +18,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
     keep_all_decisions,
 )
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.time_source import TimeSource
 
 _LOOSER = (1.1, 1.25, 1.5, 2.0, 3.0, 6.0)
 """Factors on the budgets under which the greedy solver is asked when it fails under them."""
@@ -41,7 +42,7 @@ def plain_starts(indexed: IndexedProblem, *, is_frugal: bool) -> Iterator[Decisi
 
 
 def schedule_beyond_budgets(
-    problem: Problem, objective: Objective, may_go_on: Callable[[], bool]
+    problem: Problem, objective: Objective, may_go_on: Callable[[], bool], clock: TimeSource
 ) -> Schedule | None:
     """A greedy schedule under budgets that are as little larger as possible."""
     for factor in _LOOSER:
@@ -52,7 +53,7 @@ def schedule_beyond_budgets(
             for device in problem.platform.devices
         }
         schedule = greedy_schedule(
-            problem.with_budgets(looser), objective=objective, may_go_on=may_go_on
+            problem.with_budgets(looser), objective=objective, may_go_on=may_go_on, clock=clock
         )
         if schedule is not None:
             return schedule

@@ -58,7 +58,9 @@ def _solve_tiny(
     from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code, seconds to load
 
     until_s = request.elapsed_s + min(options.tiny_limit_s, request.remaining_s)
-    result = solve_by_astar(problem, replace(request, limits=Limits(until_s)))
+    result = solve_by_astar(
+        problem, replace(request, limits=Limits(until_s, clock=request.limits.clock))
+    )
     if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None
     return replace(result, solver="auto (astar)")

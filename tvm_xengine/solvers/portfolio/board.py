@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tvm_xengine.scheduling.problem import Problem
@@ -48,6 +49,8 @@ class Task:
         To read from.
     post
         To tell what was found; returns at once.
+    others
+        Lets the workers work that share the thread: till all had as much, or at least once.
     """
 
     problem: Problem
@@ -55,6 +58,7 @@ class Task:
     board: Board = field(default_factory=Board)
     post: Post = lambda _event: None
     options: PortfolioOptions = DEFAULTS
+    others: Callable[[bool], None] = lambda _at_least_once: None
 
     @property
     def best(self) -> tuple[float, Schedule] | None:
@@ -63,5 +67,22 @@ class Task:
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker is to end: the loop says so, or the solve was interrupted outside of it."""
-        return self.board.stop.is_set() or self.request.stop.is_set()
+        """Whether the worker is to end: the loop says so, or the solve was interrupted outside of it.
+
+        Where the loop shares the thread with it, the work that is counted says so, too.
+        """
+        if self.board.stop.is_set() or self.request.stop.is_set():
+            return True
+        return self.counts_work and self.request.is_over
+
+    @property
+    def counts_work(self) -> bool:
+        """Whether all workers share one thread, and their work is counted."""
+        return self.request.limits.clock.counts_work
+
+    def rest(self, seconds: float) -> None:
+        """Wait so long for others; where they share the thread, let them work."""
+        if self.counts_work:
+            self.others(True)
+        else:
+            self.board.stop.wait(seconds)

@@ -17,6 +17,7 @@ from tvm_xengine.solvers.portfolio.events import (
     ScheduleFound,
     WorkEnded,
 )
+from tvm_xengine.solvers.portfolio.in_turns import PROOFS, ProofsInTurns
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
 from tvm_xengine.solvers.portfolio.options import PortfolioOptions
 from tvm_xengine.solvers.portfolio.proofs import Proofs
@@ -26,6 +27,7 @@ from tvm_xengine.solvers.portfolio.workers.choice import (
     Worker,
     workers_for,
 )
+from tvm_xengine.solvers.portfolio.workers.search import search_in_turns
 from tvm_xengine.solvers.request import Proof
 
 
@@ -38,7 +40,10 @@ def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> t
         A bound for every schedule that is known already.
     """
     loop = _Loop(best, floor, options)
-    loop.run()
+    if best.request.limits.clock.counts_work:
+        loop.run_in_turns()
+    else:
+        loop.run()
     return loop.proof, "; ".join(loop.notes)
 
 
@@ -51,17 +56,43 @@ class _Loop:
         self.proofs = Proofs(floor, self.request.limits.gap_ratio)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.board = Board(best.best)
-        task = Task(best.problem, self.request, self.board, self.events.put, options)
-        self.workers = workers_for(task)
-        self.working = set(self.workers)
+        self.working: set[str] = set()
         self.notes: list[str] = []
-        self.threads = [
-            threading.Thread(target=_work, args=(name, worker, task))
-            for name, worker in self.workers.items()
-        ]
+        self.threads: list[threading.Thread] = []
+
+    def run_in_turns(self) -> None:
+        """The same in this thread alone, for a solve whose work is counted."""
+        self.working = {SEARCH, PROOFS}
+        proofs: list[ProofsInTurns] = []
+
+        def handled(event: Event) -> None:
+            self._handle(event)
+            if self._is_over():
+                self.board.stop.set()
+
+        task = Task(
+            *(self.best.problem, self.request, self.board, handled, self.options),
+            others=lambda at_least_once: proofs[0].work(at_least_once=at_least_once),
+        )
+        proofs.append(ProofsInTurns(task, self._is_over))
+        try:
+            search_in_turns(task)
+        except KeyboardInterrupt:
+            self._interrupted()
+
+    def _interrupted(self) -> None:
+        self.request.stop.set()
+        self.request.say("interrupted; this is the best so far")
 
     def run(self) -> None:
         """Run until the gap is closed, infeasibility is proven, all workers have ended, or time is up."""
+        task = Task(self.best.problem, self.request, self.board, self.events.put, self.options)
+        workers = workers_for(task)
+        self.working = set(workers)
+        self.threads = [
+            threading.Thread(target=_work, args=(name, worker, task))
+            for name, worker in workers.items()
+        ]
         try:
             for thread in self.threads:
                 thread.start()
@@ -71,8 +102,7 @@ class _Loop:
                 except queue.Empty:
                     continue
         except KeyboardInterrupt:
-            self.request.stop.set()
-            self.request.say("interrupted; this is the best so far")
+            self._interrupted()
         finally:
             self._end()
         while not self.events.empty():

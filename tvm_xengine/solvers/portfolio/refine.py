@@ -70,7 +70,7 @@ class _Rounds:
         """One relaxation in one of the orders, if there is a schedule to begin from."""
         best, options = self.task.best, self.task.options
         if best is None:
-            self.task.board.stop.wait(options.tick_s)
+            self.task.rest(options.tick_s)
             return
         if self.proposed is None and self.since_proposed >= options.rounds_between:
             proposal = self.context.take_proposal()

@@ -57,6 +57,7 @@ from tvm_xengine.training.typed_labels import TypedLabels
 
 _MEANING = {
     Objective.COST: "time",
+    Objective.MAKESPAN: "time",
     Objective.ENERGY: "energy",
 }
 

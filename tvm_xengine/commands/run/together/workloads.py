@@ -21,7 +21,17 @@ _FILE = ".toml"
 _TABLE = "workload"
 _OF_ALL = frozenset(
     {"platform", "budget", "budget_ratio", "cache", "database", "costs", "solver", "backend"}
-    | {"objective", "time_limit", "gap", "json", "quiet", "schedule", "replan", "share"}
+    | {
+        "objective",
+        "time_limit",
+        "work_limit",
+        "gap",
+        "json",
+        "quiet",
+        "schedule",
+        "replan",
+        "share",
+    }
 )
 """Options of the machine and of the plans, which workloads share, and those that take one model only."""
 

@@ -14,6 +14,12 @@ from tvm_xengine.solvers.result import Objective, Scope
 
 
 def raise_bounds(task: Task) -> None:
+    """All rounds of bounds, until the task is over."""
+    for _ in rounds_of_bounds(task):
+        pass
+
+
+def rounds_of_bounds(task: Task) -> Iterator[None]:
     """Bounds for every schedule and for the graph's order, and refined schedules, in turns.
 
     On large graphs the graph's order comes last. For the makespan there are bounds for every schedule only:
@@ -28,6 +34,7 @@ def raise_bounds(task: Task) -> None:
     for _ in every if is_makespan else _in_turns(proving, refining):
         if task.is_over:
             return
+        yield
 
 
 def _rising(context: Context, scope: Scope) -> Iterator[None]:

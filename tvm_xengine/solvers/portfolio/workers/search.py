@@ -18,6 +18,7 @@ def search_in_turns(task: Task) -> None:
         objective=request.objective,
         on_schedule=lambda schedule, value: task.post(ScheduleFound(schedule, "greedy", value)),
         may_go_on=lambda: not task.is_over,
+        clock=request.limits.clock,
     )
     turns = _Turns(task)
     if request.objective is Objective.MAKESPAN:
@@ -26,7 +27,7 @@ def search_in_turns(task: Task) -> None:
     while not task.is_over:
         turns.search(number)
         while turns.is_pausing and not task.is_over:
-            task.board.stop.wait(task.options.tick_s)
+            task.rest(task.options.tick_s)
         number += 1
 
 
@@ -44,15 +45,15 @@ class _Turns:
         found = search(
             self.task.problem,
             objective=self.request.objective,
-            limits=Limits(self.request.remaining_s),
+            limits=Limits(self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed + number,
             start=self._start,
             on_improvement=self._improve,
-            should_stop=lambda: self.is_pausing or self.task.is_over,
+            should_stop=self._should_stop,
             hints=self.task.board.hints,
         )
         if found is None:  # no decisions to begin from: nothing changes without news
-            self.task.board.stop.wait(self.task.options.tick_s)
+            self.task.rest(self.task.options.tick_s)
 
     def search_by_cost(self) -> None:
         """A turn that looks for the cheapest schedule, from which the makespan is then improved."""
@@ -60,7 +61,7 @@ class _Turns:
         found = search(
             self.task.problem,
             objective=Objective.COST,
-            limits=Limits(share * self.request.remaining_s),
+            limits=Limits(share * self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed,
             start=self._start,
             should_stop=lambda: self.task.is_over,
@@ -84,6 +85,10 @@ class _Turns:
             and not self.task.board.hints
             and self.request.elapsed_s - self.improved_s > self.task.options.patience_s
         )
+
+    def _should_stop(self) -> bool:
+        self.task.others(False)
+        return self.is_pausing or self.task.is_over
 
     def _improve(self, value: float, schedule: Schedule) -> None:
         self.improved_s = self.request.elapsed_s

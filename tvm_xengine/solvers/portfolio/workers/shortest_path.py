@@ -15,7 +15,7 @@ from tvm_xengine.solvers.result import Scope
 
 def find_shortest_path(task: Task) -> None:
     """Prove the optimum by A*; where that does not apply or ends early, by a relaxation."""
-    task.board.stop.wait(task.options.head_start_s)
+    task.rest(task.options.head_start_s)
     if task.is_over:
         return
     found = shortest_path(
@@ -24,6 +24,7 @@ def find_shortest_path(task: Task) -> None:
         known=lambda: task.best[0] if task.best else None,
         should_stop=lambda: task.is_over,
         on_bound=lambda bound: task.post(BoundProven(Proof(bound))),
+        clock=task.request.limits.clock,
     )
     if found is not None and found.is_over:
         if found.schedule is not None:

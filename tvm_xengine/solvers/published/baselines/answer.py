@@ -31,7 +31,10 @@ def baselines() -> dict[str, Callable[[Problem, Request], Schedule | None]]:
     """Every baseline by name."""
     return {
         "greedy": lambda problem, request: greedy_schedule(
-            problem, objective=request.objective, may_go_on=lambda: not request.is_over
+            problem,
+            objective=request.objective,
+            may_go_on=lambda: not request.is_over,
+            clock=request.limits.clock,
         ),
         "keep-all": keep_all,
         "recompute-all": recompute_all,
