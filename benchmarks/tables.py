@@ -215,8 +215,7 @@ TABLES = (
         "One training step with SGD. Memory with and without inputs and outputs of the step; of ExecuTorch,"
         " whose gradients are outputs, `with_io_bytes` is what its step needs. `instructions` are counted by"
         " QEMU (`-icount`), `energy_uj` follows from them: 11 mW at 64 MHz (POET's Cortex-M4F), one a cycle."
-        " Published, not measured: TrainDeeploy (arXiv 2603.09511) trains Deep-AE at up to 13.4 FLOP per"
-        " cycle on eight cores with an accelerator, and a transformer of 0.28 M parameters at 11 images/s.",
+        " TrainDeeploy's figures are published ones, which say nothing of the bytes of a step.",
         "python -m benchmarks.embedded.peers.compare",
         ("network", "project"),
     ),

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from numpy.typing import NDArray
 
 Subset = frozenset[int]
+Line = tuple[NDArray[np.float64], float, float]
+"""Factors of a row, and its least and greatest value."""
 
 _INFEASIBLE = 2
 """Status of `scipy.optimize.milp`."""
@@ -53,6 +55,8 @@ def best_relaxed(
     count, total = len(scores), sum(scores)
     if not total > 0:
         return None
+    from scipy.optimize import Bounds, milp  # half a second, which other exports save
+
     groups = list(dict.fromkeys(g for row in rows for g in row.amounts if len(g) > 1))
     column = {group: count + at for at, group in enumerate(groups)}
     column |= {frozenset({i}): i for i in range(count)}
@@ -80,14 +84,14 @@ def best_relaxed(
     return frozenset(int(i) for i in np.flatnonzero(found.x[:count] > 0.5)) or None
 
 
-def _scaled(row: Row, column: Mapping[Subset, int], width: int) -> LinearConstraint:
+def _scaled(row: Row, column: Mapping[Subset, int], width: int) -> Line:
     """The row divided by its largest amount, so that the solver's tolerances mean the same in all."""
     largest = max(row.amounts.values())
     amounts = {column[group]: amount / largest for group, amount in row.amounts.items()}
     return _line(amounts, (row.limit - row.base) / largest, width)
 
 
-def _line(amounts: Mapping[int, float], limit: float, width: int) -> LinearConstraint:
+def _line(amounts: Mapping[int, float], limit: float, width: int) -> Line:
     line = np.zeros(width)
     line[list(amounts)] = list(amounts.values())
-    return LinearConstraint(line, -np.inf, limit)
+    return line, -np.inf, limit
