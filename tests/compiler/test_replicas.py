@@ -51,7 +51,7 @@ def test_shares_train_as_pytorch_does_on_the_whole_batch(tmp_path: Path) -> None
     training = xe.training_step(module, x, loss="cross_entropy", optimizer=xe.SGD(0.1))
     lowered = xe.lower(training, platform())
     problem = xe.make_problem(lowered, costs="roofline")
-    made = xe.plan(problem, replicas={"d0": 5, "d1": 3}, time_limit_s=1.0)
+    made = xe.plan(problem, replicas={"d0": 5, "d1": 3}, work_limit=1.0)
     made.save(tmp_path / "plan.json")
     step = xe.build(lowered, xe.StepPlan.load(tmp_path / "plan.json", lowered))
     optimizer = torch.optim.SGD(module.parameters(), 0.1)

@@ -13,6 +13,8 @@ import pytest
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem, write_problem
+from tvm_xengine.solvers.backends.answer import Answer, Outcome
+from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, StopReason
 from tvm_xengine.solvers.solve import SOLVERS, solve
 from tvm_xengine.solvers.time_source import MACHINE_TIME, CountedWork, ThreadTime
@@ -58,6 +60,23 @@ def test_a_solver_that_counts_its_work_says_the_same_twice(solver: str) -> None:
     first, second = (answers(problem, solver, 0.4, Objective.COST) for _ in range(2))
     assert told(first) == told(second)
     assert first.is_by_work
+
+
+@pytest.mark.parametrize("is_in_process", [False, True])
+def test_an_interrupt_ends_a_solve_by_work_with_its_best_schedule(
+    is_in_process: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_run: BackendRun, stop: threading.Event) -> Answer:
+        if not is_in_process:
+            raise KeyboardInterrupt
+        stop.set()  # as a run does that is interrupted
+        return Answer(Outcome.UNKNOWN, None, None, 0.0)
+
+    monkeypatch.setattr(BackendRun, "answer", interrupted)
+    found = answers(training_chain(30, 60), "auto", 50.0, Objective.COST)
+    assert found.stopped_by is StopReason.INTERRUPTED
+    assert found.schedule is not None
+    assert found.solve_s < 25
 
 
 @pytest.mark.slow

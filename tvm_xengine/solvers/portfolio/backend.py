@@ -42,7 +42,7 @@ def run_for(
 
     if task.counts_work:  # what comes on the way comes when the machine has time for it
         run = BackendRun("highs", program, replace(options, counts_work=True), floor=floor)
-        answer = run.answer(task.board.stop)
+        answer = run.answer(task.request.stop)  # which an interrupt sets
         task.request.limits.clock.worked(answer.work_s)
         return answer
 

@@ -78,6 +78,8 @@ class _Loop:
         try:
             search_in_turns(task)
         except KeyboardInterrupt:
+            self.request.stop.set()
+        if self.request.stop.is_set():
             self._interrupted()
 
     def _interrupted(self) -> None:
