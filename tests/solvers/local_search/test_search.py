@@ -218,6 +218,18 @@ def test_the_makespan_found_is_shorter_than_that_of_the_cheapest_schedule():
     assert simulate(problem, fast).makespan_us < simulate(problem, cheap).makespan_us
 
 
+def test_a_search_shortens_what_the_makespan_waits_for():
+    """On average of four seeds; 753.5 without moves of critical steps, 742.5 with them."""
+    problem = pair(residual(3), 0.7, slow=1.3, link_gb_s=20.0)
+    found = [
+        search(problem, objective=Objective.MAKESPAN, evaluations=20_000, seed=seed)
+        for seed in range(4)
+    ]
+    makespans = [simulate(problem, one).makespan_us for one in found if one is not None]
+    assert len(makespans) == 4
+    assert sum(makespans) / 4 < 748.0
+
+
 def test_ops_that_nobody_needs_do_not_run():
     problem = single(chain(2), 1.0)
     graph = problem.graph

@@ -118,6 +118,7 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
     start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
     end = start + g.kernel[i, d, w.step[s].kernel].value
     w.stream_us[d] = end
+    w.step[s].begin_us, w.step[s].end_us = start, end
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         stay = w.stay_of[g.read[k], d]
         w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
@@ -142,6 +143,7 @@ def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[fl
         start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
     end = start + g.transfer[src, d, t].value
     w.stream_us[stream] = end
+    w.step[s].begin_us, w.step[s].end_us = start, end
     stay = w.stay_of[t, src]
     w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
     begun = _write_on_timeline(g, w, t, d, end, stream, begun, overwrites)

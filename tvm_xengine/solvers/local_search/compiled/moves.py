@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.local_search.blocks import Surroundings
 from tvm_xengine.solvers.local_search.compiled.ahead import bring_ahead
+from tvm_xengine.solvers.local_search.compiled.critical import shorten
 from tvm_xengine.solvers.local_search.compiled.decisions import EVERYWHERE, Decisions
 from tvm_xengine.solvers.local_search.compiled.evict import MOST_LEVEL, can_remake, evict
 from tvm_xengine.solvers.local_search.compiled.intervals import any_return, interval_at, write
@@ -36,7 +37,9 @@ def propose(
     """
     c.logged[0] = 0
     dice = below(c, 100)
-    if places and dice < 15:
+    if places and g.by_makespan and below(c, 4) == 0:
+        shorten(g, n, x, w, c)
+    elif places and dice < 15:
         run_elsewhere(g, n, x, c)
     elif dice < 20:
         reorder(n, x, c)

@@ -33,10 +33,27 @@ def run_elsewhere(g: SearchView, n: Surroundings, x: Decisions, c: RandomSource)
             if x.position[n.op_members[k]] >= 0 and g.run[n.op_members[k], d].value < np.inf:
                 change(x, c, DEVICE, n.op_members[k], d)
     else:
-        length = 1 if dice < 4 else 1 + below(c, 1 << (1 + below(c, 8)))
-        for at in range(place, min(place + length, len(x.order))):
-            if g.run[x.order[at], d].value < np.inf:
-                change(x, c, DEVICE, x.order[at], d)
+        run_stretch(g, x, c, place, 1 if dice < 4 else 1 + below(c, 1 << (1 + below(c, 8))), d)
+
+
+@inner
+def run_stretch(
+    g: SearchView, x: Decisions, c: RandomSource, place: int, length: int, d: int
+) -> None:
+    """Run the ops from a place of the order on device d, as far as they can run there."""
+    for at in range(place, min(place + length, len(x.order))):
+        if g.run[x.order[at], d].value < np.inf:
+            change(x, c, DEVICE, x.order[at], d)
+
+
+@inner
+def move_earlier(n: Surroundings, x: Decisions, c: RandomSource, i: int) -> None:
+    """Move op i to any earlier place behind what must come before it."""
+    first = 0
+    for k in range(n.before_at[i], n.before_at[i + 1]):
+        first = max(first, x.position[n.before[k]] + 1)
+    if first < x.position[i]:
+        change(x, c, ORDER, x.position[i], first + below(c, x.position[i] - first))
 
 
 @inner

@@ -30,7 +30,8 @@ class Scratch(NamedTuple):
     step
         ``kind`` COMPUTE: ``item`` is an op that runs on device ``src``; TRANSFER: ``item`` is a
         tensor that is copied from ``src`` to ``dst``. ``place``: place in the order that the step
-        serves. ``kernel``: which kernel a run takes, where memory is measured.
+        serves. ``kernel``: which kernel a run takes, where memory is measured. ``begin_us``, ``end_us``:
+        where the makespan is measured.
     stay
         Stays of tensors on devices: the bytes are live from step ``start`` to ``end``.
     hot
@@ -70,13 +71,15 @@ def scratch_of(indexed: IndexedProblem) -> Scratch:
     def integers(shape: int, names: str) -> Records:
         return np.zeros(shape, dtype=[(name, "i8") for name in names.split()])
 
-    times = [("written_us", "f8"), ("touched_us", "f8")]
-    whole = [
-        (name, "i8") for name in ("tensor", "device", "start", "end", "next_ending", "written_by")
-    ]
+    def timed(shape: int, names: str, times: str) -> Records:
+        whole = [(name, "i8") for name in names.split()]
+        return np.zeros(shape, dtype=[*whole, *((name, "f8") for name in times.split())])
+
     return Scratch(
-        step=integers(steps + 2, "kind item src dst place first_ending kernel"),
-        stay=np.zeros(stays, dtype=whole + times),
+        step=timed(steps + 2, "kind item src dst place first_ending kernel", "begin_us end_us"),
+        stay=timed(
+            stays, "tensor device start end next_ending written_by", "written_us touched_us"
+        ),
         hot=integers(steps * devices, "step device"),
         counted=np.zeros(5, dtype=np.int64),
         tensor=integers(tensors, "on overwritten interval returned made_last_on"),
