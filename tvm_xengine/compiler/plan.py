@@ -172,8 +172,10 @@ def _compared(
     plan, stores = planned.plan, watch.stores
     if plan.result.stopped_by is StopReason.INTERRUPTED:
         return planned
-    # As long as that plan took, so that a user does not wait for what may come to nothing.
     clock = watch.clock
+    if clock.left_s <= 0:  # the kernels of another form take seconds to lower
+        return planned
+    # As long as that plan took, so that a user does not wait for what may come to nothing.
     as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
     other = better_form(fitting, plan, floor, as_long, stores, reporter, clock)
     if other is not None:

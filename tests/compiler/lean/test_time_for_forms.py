@@ -12,6 +12,7 @@ from tvm_xengine.compiler import plan as planning
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean import forms
 from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.planner import PlanOptions
@@ -26,6 +27,12 @@ _CUTTING_S = 2.0
 def problem() -> StepProblem:
     lowered = xe.lower(xe.training_step("mlp", batch_size=8), xe.processor())
     return xe.make_problem(lowered, costs="roofline").with_budget_ratio(0.5)
+
+
+@pytest.fixture(scope="module")
+def planned(problem: StepProblem) -> PlannedStep:
+    """Of the whole batch, where there is room."""
+    return xe.plan(problem.with_budget_ratio(1.0), time_limit_s=0.5).planned
 
 
 @pytest.fixture
@@ -63,6 +70,29 @@ def test_forms_are_looked_at_within_a_tenth_and_two_seconds(
             problem.costed, PlanOptions(limits=Limits(limit_s, clock=turned)), stores, Reporter()
         )
     assert turned.at_s <= 1.1 * limit_s + 2
+
+
+@pytest.mark.parametrize(("share", "looks"), [(0.5, True), (1.0, False), (1.1, False)])
+def test_no_other_form_is_begun_when_the_limit_is_over(
+    share: float,
+    looks: bool,
+    planned: PlannedStep,
+    problem: StepProblem,
+    turned: TurnedTime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+
+    def whole(*_given: object) -> PlannedStep:
+        turned.now_s += share * 20.0
+        return planned
+
+    monkeypatch.setattr(planning, "plan_kernels", whole)
+    monkeypatch.setattr(planning, "better_form", lambda *_given: asked.append(True))
+    stores = problem.lowered.stores
+    costed = problem.with_budget_ratio(1.0).costed
+    plan_costed(costed, PlanOptions(limits=Limits(20.0)), stores, Reporter())
+    assert bool(asked) == looks
 
 
 def test_time_for_measuring_is_not_taken_from_the_limit(
