@@ -84,7 +84,7 @@ def test_no_other_form_is_begun_when_the_limit_is_over(
     asked: list[bool] = []
 
     def whole(*_given: object) -> PlannedStep:
-        turned.now_s += share * 20.0
+        turned.at_s += share * 20.0
         return planned
 
     monkeypatch.setattr(planning, "plan_kernels", whole)
