@@ -91,7 +91,7 @@ def test_no_other_form_is_begun_when_the_limit_is_over(
     monkeypatch.setattr(planning, "better_form", lambda *_given: asked.append(True))
     stores = problem.lowered.stores
     costed = problem.with_budget_ratio(1.0).costed
-    plan_costed(costed, PlanOptions(limits=Limits(20.0)), stores, Reporter())
+    plan_costed(costed, PlanOptions(limits=Limits(20.0, clock=turned)), stores, Reporter())
     assert bool(asked) == looks
 
 
