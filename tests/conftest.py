@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: with two threads each, they wait for one another most of the time.
@@ -47,8 +47,14 @@ def _nearest_sources(_context: int = 1) -> list[inspect.FrameInfo]:
 
 inspect.stack = _nearest_sources
 
-settings.register_profile("repeatable", derandomize=True, max_examples=25)
-settings.register_profile("many", derandomize=True, max_examples=100)
+for profile, examples in (("repeatable", 25), ("many", 100)):
+    settings.register_profile(
+        profile,
+        derandomize=True,
+        max_examples=examples,
+        deadline=None,  # how long an example takes says how busy the machine is
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("repeatable")
 """Draws are the same in every run: what fails on one machine fails on the others. `make test-slow` draws
 more, by ``--hypothesis-profile many`` (`tests.strategies.cases`)."""

@@ -214,7 +214,7 @@ def test_any_schedule_gives_the_same_bits_at_any_speed_of_each_rank(
     monkeypatch.setattr(mapped_arenas, "split_into_streams", split)
     monkeypatch.setattr(messages, "actions_of_rank", actions)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(programs())
     def any_schedule(steps: list[Step]) -> None:
         program = _program(steps, compiled)

@@ -13,7 +13,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(plans())
 def test_a_plan_does_not_differ_from_itself(plan: Plan) -> None:
     found = compare_plans(plan, plan)

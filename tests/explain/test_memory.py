@@ -17,7 +17,7 @@ def _memory(plan: Plan) -> Memory:
     return Memory(plan, Names(plan.problem.graph))
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_what_is_held_during_a_step_sums_to_the_live_bytes(plan: Plan) -> None:
     memory = _memory(plan)
@@ -26,7 +26,7 @@ def test_what_is_held_during_a_step_sums_to_the_live_bytes(plan: Plan) -> None:
             assert sum(one.size_bytes for one in memory.held(device, step)) == total
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_time_points_begin_with_the_peak_and_are_told_apart_by_category_and_layer(
     plan: Plan,
@@ -42,7 +42,7 @@ def test_time_points_begin_with_the_peak_and_are_told_apart_by_category_and_laye
             assert point.room_bytes == device.budget_bytes - point.live_bytes
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_every_tensor_that_is_made_has_a_fate_and_every_copy_is_told(plan: Plan) -> None:
     found = fates(plan)

@@ -21,7 +21,7 @@ def test_the_start_is_repeated_only_when_it_must_be(budget: int, cost: float | N
     assert solve_exhaustively(repeated_start(budget)).value == cost
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems())
 def test_what_is_optimal_is_accepted_by_the_validator_at_its_value(problem: Problem) -> None:
     result = solve_exhaustively(problem, objective="energy")
@@ -29,7 +29,7 @@ def test_what_is_optimal_is_accepted_by_the_validator_at_its_value(problem: Prob
         assert simulate(problem, result.schedule).energy_uj == pytest.approx(result.value)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems())
 def test_a_free_order_never_costs_more_than_the_given_one(problem: Problem) -> None:
     free = solve_exhaustively(problem)

@@ -75,7 +75,7 @@ def test_an_interrupted_plan_has_the_best_schedule_so_far() -> None:
     assert plan.result.stopped_by in (StopReason.INTERRUPTED, StopReason.PROOF)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(problems(max_ops=4))
 def test_a_plans_arenas_fit_the_budgets(problem: Problem) -> None:
     try:
@@ -91,7 +91,7 @@ def test_a_plans_arenas_fit_the_budgets(problem: Problem) -> None:
     assert plan.result.bound <= plan.result.value * (1 + 1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(problems(max_ops=4))
 def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> None:
     try:
@@ -105,7 +105,7 @@ def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> N
         assert after.simulation.cost_us <= before.simulation.cost_us * (1 + 1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(problems(max_ops=4))
 def test_variants_never_make_a_step_slower(problem: Problem) -> None:
     usual = {

@@ -44,7 +44,7 @@ def planned(
     return lambda subset: subset if fits(subset) else Refusal("too much", is_proven)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(memories())
 def test_no_subset_that_fits_has_a_greater_score(drawn) -> None:
     scores, fits, state, budget = drawn
@@ -55,7 +55,7 @@ def test_no_subset_that_fits_has_a_greater_score(drawn) -> None:
     assert found.chosen is None or (fits(found.chosen) and found.plan == found.chosen)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(memories(), st.integers(1, 6))
 def test_a_search_that_is_cut_short_still_bounds_every_subset(drawn, most_plans: int) -> None:
     scores, fits, state, budget = drawn
@@ -67,7 +67,7 @@ def test_a_search_that_is_cut_short_still_bounds_every_subset(drawn, most_plans:
     assert 0 <= found.gap <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(memories(), st.integers(0, 3), st.integers(0, 3))
 def test_what_was_only_not_found_does_not_lower_the_bound(
     drawn, missed: int, unproven: int
@@ -86,7 +86,7 @@ def test_what_was_only_not_found_does_not_lower_the_bound(
     assert found.bound >= best - 1e-6
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(50))
 @given(st.data())
 def test_a_group_counts_once_where_one_or_more_of_it_are_chosen(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
@@ -105,7 +105,7 @@ def test_a_group_counts_once_where_one_or_more_of_it_are_chosen(data: st.DataObj
     assert found is None or found in obeying
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(memories(), st.integers(0, 3), st.booleans())
 def test_more_effort_finds_what_was_missed(drawn, missed: int, proves: bool) -> None:
     scores, fits, state, budget = drawn
@@ -123,7 +123,7 @@ def test_more_effort_finds_what_was_missed(drawn, missed: int, proves: bool) -> 
         assert found.gap == pytest.approx(0)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(memories())
 def test_without_proofs_the_bound_is_that_of_the_rows(drawn) -> None:
     scores, fits, state, budget = drawn
@@ -135,7 +135,7 @@ def test_without_proofs_the_bound_is_that_of_the_rows(drawn) -> None:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(memories())
 def test_every_smaller_part_of_a_conflict_has_a_plan(drawn) -> None:
     scores, fits, _, _ = drawn

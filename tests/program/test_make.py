@@ -105,7 +105,7 @@ def _address(view: object) -> tuple[str, int]:
     return view.device, view.offset_bytes
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(50))
 @given(steps=programs())
 def test_what_runs_is_what_the_rewritten_function_computes(steps: list[Step]) -> None:
     plan = laid_out(PROBLEM, steps)

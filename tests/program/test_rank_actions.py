@@ -95,7 +95,7 @@ def _can(action: Action, delivered: set[int]) -> bool:
     return not isinstance(action, Finish) or action.step in delivered
 
 
-@settings(max_examples=cases(300), deadline=None)
+@settings(max_examples=cases(300))
 @given(step_programs(), st.integers(0, 10**6))
 def test_every_interleaving_leaves_the_bytes_of_the_program(
     program: StepProgram, seed: int
@@ -108,7 +108,7 @@ def test_every_interleaving_leaves_the_bytes_of_the_program(
         assert found.arenas[device].tolist() == content.tolist()
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(step_programs())
 def test_every_call_is_made_by_the_ranks_that_hold_its_bytes(program: StepProgram) -> None:
     made: Mapping[int, list[int]] = {0: [], 1: []}

@@ -106,7 +106,7 @@ def _happens_before(program: StepProgram, streams: Streams) -> np.ndarray:
     return before
 
 
-@settings(max_examples=cases(300), deadline=None)
+@settings(max_examples=cases(300))
 @given(step_programs(), engines())
 def test_calls_that_share_bytes_keep_their_order(program: StepProgram, platform: Platform) -> None:
     streams = split_into_streams(program, platform)
@@ -119,7 +119,7 @@ def test_calls_that_share_bytes_keep_their_order(program: StepProgram, platform:
         assert not (before[first.step, second.step] and before[second.step, first.step])
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(step_programs(), engines())
 def test_every_call_is_made_once_and_every_event_is_awaited_once(
     program: StepProgram, platform: Platform
@@ -139,7 +139,7 @@ def test_every_call_is_made_once_and_every_event_is_awaited_once(
     assert sorted(e for one in made for e in one.signals) == list(range(streams.events))
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(step_programs(), engines(), st.data())
 def test_without_any_one_event_some_order_is_lost(
     program: StepProgram, platform: Platform, data: st.DataObject

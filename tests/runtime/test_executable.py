@@ -52,9 +52,7 @@ def executable(
     return StepExecutable(program, compiled[1], PROBLEM.platform, guard_bytes=4096)
 
 
-@settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=programs())
 def test_any_schedule_computes_the_step_and_stays_inside_its_arenas(
     steps: list[Step],

@@ -128,7 +128,7 @@ def test_any_schedule_gives_the_bits_of_the_run_in_turn_at_any_speed(
 ) -> None:
     overlapped = []
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(programs(), st.sampled_from((None, "cpu", "cpu_generic")))
     def any_schedule(steps: list[Step], engine: str | None) -> None:
         run = _executable(steps, compiled, overlap=True, platform=_copied_by(engine))

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.test_simulate import chain, on, run_somehow
@@ -30,7 +30,7 @@ def test_state_lies_at_the_bottom_and_keeps_its_address() -> None:
     assert [arenas.offset_bytes[i.id] for i in state] == [0]
 
 
-@settings(max_examples=cases(100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(100))
 @given(problems(max_devices=3), st.data(), st.booleans(), st.booleans())
 def test_nothing_that_lives_together_shares_a_byte(
     problem: Problem, data: st.DataObject, reserve_home: bool, state_apart: bool
@@ -82,7 +82,7 @@ def test_reserved_state_lies_below_everything_that_goes(
         assert all(arenas.offset_bytes[i.id] >= max(tops, default=0) for i in others)
 
 
-@settings(max_examples=cases(100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(100))
 @given(problems(max_devices=3), st.data())
 def test_state_that_lies_apart_has_nothing_across_its_line(
     problem: Problem, data: st.DataObject

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.test_simulate import run_somehow
@@ -130,7 +130,7 @@ def test_one_device_runs_the_step_where_two_save_less_than_their_start(
     assert plan.step_us() == pytest.approx(20.0 if len(devices) == 1 else 10.0 + start_us, abs=0.1)
 
 
-@settings(max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(150))
 @given(problems(max_devices=3), st.data())
 def test_nobody_waits_for_bytes_in_a_layout_in_time(problem: Problem, data: st.DataObject) -> None:
     steps = run_somehow(problem, data)

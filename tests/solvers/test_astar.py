@@ -50,7 +50,7 @@ def _same_as_exhaustive(
     assert objective.of(simulate(problem, found.schedule)) == pytest.approx(expected.value)
 
 
-@settings(max_examples=cases(30), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(30), suppress_health_check=list(HealthCheck))
 @given(
     problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)), share=SHARES
 )
@@ -60,7 +60,7 @@ def test_the_optimum_is_that_of_exhaustive_search(
     _same_as_exhaustive(problem, objective, share)
 
 
-@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60), suppress_health_check=list(HealthCheck))
 @given(problem=problems(max_devices=3), share=SHARES, data=st.data())
 def test_devices_with_room_for_everything(
     problem: Problem, share: float, data: st.DataObject
@@ -87,7 +87,7 @@ def test_devices_with_room_for_everything(
     )
 
 
-@settings(max_examples=cases(6), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(6), suppress_health_check=list(HealthCheck))
 @given(problem=problems(max_ops=9, max_devices=3))
 def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
     found = shortest_path(problem, Objective.COST, capacity=200_000)

@@ -78,7 +78,7 @@ def test_a_link_the_wrong_way_does_not_help() -> None:
     assert cut_off(apart((Link("a", "b", 1.0, 1.0),))) is None
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_what_is_cut_off_has_no_schedule(problem: Problem) -> None:
     if cut_off(problem) is not None:

@@ -17,7 +17,7 @@ from tvm_xengine.solvers.solve import solve
 NAMES = ("keep-all", "recompute-all", "revolve", "rotor", "sqrt-n")
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(40))
 @given(problem=problems())
 def test_no_baseline_is_better_than_the_optimum(problem: Problem) -> None:
     best = solve_exhaustively(problem).value

@@ -46,7 +46,7 @@ def test_a_budget_that_no_order_fits_is_proven_infeasible() -> None:
     assert list(bounds(alone(problem)))[-1].is_infeasible
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(40))
 @given(problem=problems(max_ops=4))
 def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
     for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
@@ -58,7 +58,7 @@ def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
                 assert proof.bound <= best.value + 1e-6
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(problem=problems(max_ops=4))
 def test_the_makespan_bound_is_below_the_shortest_makespan(problem: Problem) -> None:
     schedule = solve_exhaustively(problem).schedule

@@ -91,7 +91,7 @@ def test_a_kept_op_runs_once(solver: str) -> None:
         assert found.schedule.computed.count("a") == 1
 
 
-@settings(max_examples=cases(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(40), suppress_health_check=list(HealthCheck))
 @given(problem=constrained_problems())
 def test_the_optimum_under_constraints_is_that_of_all_schedules_in_the_order(
     problem: Problem,

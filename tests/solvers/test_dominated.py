@@ -54,7 +54,7 @@ def with_a_dominated_device(draw: st.DrawFn) -> Problem:
     return replace(problem, platform=platform, costs=costs)
 
 
-@settings(max_examples=cases(120), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(120), suppress_health_check=list(HealthCheck))
 @given(
     problem=with_a_dominated_device(), objective=st.sampled_from((Objective.COST, Objective.ENERGY))
 )

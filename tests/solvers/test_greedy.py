@@ -85,7 +85,7 @@ def test_does_not_recompute_from_a_state_that_was_updated():
     assert greedy_schedule(ample) is not None
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_whatever_it_returns_the_validator_accepts(problem):
     for objective in Objective:
@@ -104,7 +104,7 @@ def test_readers_of_a_tensor_go_together_where_that_frees_more_than_it_takes() -
     assert grouped.op_names == ("a", "a1", "a2", "b", "b1", "b2")
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(30))
 @given(problem=problems(max_ops=6, max_devices=2))
 def test_ops_in_groups_come_after_what_they_need(problem: Problem) -> None:
     indexed = index_problem(problem, Objective.COST)

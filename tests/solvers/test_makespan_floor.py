@@ -33,7 +33,7 @@ def apart(costs: list[dict[str, float]]) -> Problem:
     return Problem(OpGraph(tensors, ops, tuple(names)), platform, given)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problems())
 def test_no_schedule_ends_before_it(problem: Problem) -> None:
     schedule = greedy_schedule(problem.without_constraints)

@@ -29,7 +29,6 @@ where every tensor has to be evicted for another. `auto` may miss none."""
 def oracle(examples: int) -> settings:
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )

@@ -173,7 +173,7 @@ def test_a_start_is_never_made_worse() -> None:
     assert again.value <= simulate(problem, start).cost_us
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(problem=problems(max_ops=4))
 def test_auto_is_never_better_than_exhaustive_search(problem: Problem) -> None:
     best = solve_exhaustively(problem)

@@ -62,7 +62,7 @@ def test_an_update_must_not_land_where_its_state_is_gone() -> None:
         state.transfer(1, 1, 0)
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(problem=problems(max_ops=6, max_devices=3), data=st.data())
 def test_what_is_there_is_what_the_validator_counts(problem: Problem, data: st.DataObject) -> None:
     indexed = index_problem(problem, Objective.COST)

@@ -22,7 +22,6 @@ from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
 NamedCase = tuple[str, Case]
 
 drawn = settings(
-    deadline=None,
     derandomize=True,
     database=None,
     # A failing batch says which case is wrong; compiling it again and again would not tell more.

@@ -38,7 +38,7 @@ from tvm_xengine.training.emitter import Emitter
 
 pytestmark = needs_onednn
 
-SLOW = settings(max_examples=10, deadline=None)
+SLOW = settings(max_examples=10)
 CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 

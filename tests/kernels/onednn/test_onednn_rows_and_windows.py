@@ -19,7 +19,7 @@ from tvm_xengine.kernels.te.pooling import max_pool_backward, max_pool_forward
 
 pytestmark = needs_onednn
 
-SLOW = settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.generate))
+SLOW = settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
 
 
 def named(kernel, shapes, dtypes=None, **options) -> tirx.PrimFunc:

@@ -53,7 +53,7 @@ def test_convolutions_of_single_channels_compute_what_they_did(description, case
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 3),
     st.integers(1, 4),

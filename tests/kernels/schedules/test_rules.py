@@ -44,7 +44,7 @@ def law(example, **strategies):
         test.__signature__ = inspect.Signature(
             p for name, p in inspect.signature(check).parameters.items() if name not in strategies
         )
-        test.many = settings(max_examples=40, deadline=None)(given(**strategies)(check))
+        test.many = settings(max_examples=40)(given(**strategies)(check))
         return test
 
     return decorate

@@ -32,7 +32,7 @@ def _every(plan: Plan) -> list[Alternative]:
     return [one for many in (*of_tensors, *of_ops) for one in many]
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_the_price_of_an_alternative_is_the_simulated_difference(plan: Plan) -> None:
     objective = plan.result.objective
@@ -43,7 +43,7 @@ def test_the_price_of_an_alternative_is_the_simulated_difference(plan: Plan) -> 
         assert one.peak_bytes == simulation.peak_bytes
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_a_budget_lacks_exactly_the_bytes_that_an_alternative_is_said_to_need(plan: Plan) -> None:
     budget = {device.name: device.budget_bytes for device in plan.problem.platform.devices}
@@ -61,7 +61,7 @@ def test_a_budget_lacks_exactly_the_bytes_that_an_alternative_is_said_to_need(pl
                 simulate(less, one.schedule)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_alternatives_are_told_best_first_and_none_is_the_plan(plan: Plan) -> None:
     planned = PlannedSteps(plan)

@@ -37,7 +37,7 @@ def _recompute_all() -> Plan:
     return plan_schedule(problem, PlanOptions("recompute-all", limits=Limits(5.0)))
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(plans())
 def test_the_pass_never_makes_a_plan_worse_and_what_it_makes_fits(plan: Plan) -> None:
     better = with_savings(plan, _always_on)
@@ -50,7 +50,7 @@ def test_the_pass_never_makes_a_plan_worse_and_what_it_makes_fits(plan: Plan) ->
     assert better.result.bound <= objective.of(simulation)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(plans())
 def test_a_copy_that_nothing_reads_is_left_out(plan: Plan) -> None:
     objective = plan.result.objective

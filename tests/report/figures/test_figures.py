@@ -97,7 +97,7 @@ def test_text_of_an_svg_is_text(written: list[Path]) -> None:
     assert {"Memory of d0", "time [ms]", "live bytes [MiB]", "budget"} <= texts
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(plans())
 def test_every_plan_can_be_drawn(plan: Plan) -> None:
     story = story_of(plan)
@@ -105,7 +105,7 @@ def test_every_plan_can_be_drawn(plan: Plan) -> None:
     assert framed("report", story)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(plans())
 def test_a_trace_has_every_run_and_its_counters_reach_the_peak(plan: Plan) -> None:
     story = story_of(plan)
@@ -120,7 +120,7 @@ def test_a_trace_has_every_run_and_its_counters_reach_the_peak(plan: Plan) -> No
         assert max(live[device], default=0) == peak_of(story, device)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(plans())
 def test_a_snapshot_replayed_never_overlaps_and_ends_as_its_segments_say(plan: Plan) -> None:
     story = story_of(plan)

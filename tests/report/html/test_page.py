@@ -65,7 +65,7 @@ def _read(page: str) -> _Reader:
     return reader
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(40))
 @given(plans())
 def test_the_pictures_add_up_to_the_live_bytes_of_the_validator(plan: Plan) -> None:
     memory = Memory(plan, Names(plan.problem.graph))
@@ -76,7 +76,7 @@ def test_the_pictures_add_up_to_the_live_bytes_of_the_validator(plan: Plan) -> N
         assert totals == [live[position] for position in story.positions]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(plans())
 def test_every_page_is_well_formed_and_asks_nothing_of_the_network(plan: Plan) -> None:
     page = _page(plan)

@@ -28,7 +28,7 @@ def solved(model: TimePointModel) -> Answer:
     return answer
 
 
-@settings(max_examples=cases(150), deadline=None)
+@settings(max_examples=cases(150))
 @given(problem=problems(max_devices=3, max_ops=6), data=st.data())
 def test_steps_cost_what_the_solution_does(problem: Problem, data: st.DataObject) -> None:
     indexed = index_problem(problem, Objective.COST)

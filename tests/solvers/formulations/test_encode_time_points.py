@@ -42,7 +42,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
         assert model.program.objective(x) <= cost_us + 1e-6
 
 
-@settings(max_examples=cases(150), deadline=None)
+@settings(max_examples=cases(150))
 @given(problem=problems(max_devices=3, max_ops=6))
 def test_schedules_of_the_greedy_solver(problem: Problem) -> None:
     schedule = greedy_schedule(problem)
@@ -52,7 +52,7 @@ def test_schedules_of_the_greedy_solver(problem: Problem) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problem=problems(max_devices=3, max_ops=6))
 def test_schedules_of_the_search_whose_order_differs(problem: Problem) -> None:
     schedule = search(problem, evaluations=300)

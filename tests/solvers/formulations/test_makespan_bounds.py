@@ -104,7 +104,7 @@ def test_a_copy_that_may_come_from_elsewhere_later_loads_no_link_before() -> Non
     assert bound_of(problem, ["full"], []) <= makespan_us
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(problem=problems(max_devices=3, max_ops=4), data=st.data())
 def test_no_schedule_ends_before_the_bound(problem: Problem, data: st.DataObject) -> None:
     known = [greedy_schedule(problem), solve_exhaustively(problem).schedule]

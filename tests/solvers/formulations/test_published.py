@@ -49,7 +49,7 @@ def test_on_one_device_all_know_the_optimum(
     assert result.value == pytest.approx(cost)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=1))
 def test_checkmate_finds_valid_schedules_at_their_cost(problem: Problem) -> None:
     # The published model does not count state that nothing reads, which is there at the start.
@@ -64,7 +64,7 @@ def test_checkmate_finds_valid_schedules_at_their_cost(problem: Problem) -> None
         assert simulation.cost_us >= best.value - 1e-6
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems())
 def test_xengine_schedules_are_valid_but_for_the_memory_of_copies(problem: Problem) -> None:
     model = formulate_xengine(index_problem(problem, Objective.COST), with_products=False)

@@ -48,7 +48,7 @@ def test_a_chain_costs_what_checkmate_says() -> None:
 
 
 @needs_ortools
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problem=problems(max_devices=1, max_ops=4))
 def test_small_problems_cost_what_checkmate_says(problem: Problem) -> None:
     assume(all(problem.home_bytes[d.name] <= d.budget_bytes for d in problem.platform.devices))

@@ -32,7 +32,7 @@ def test_the_start_is_repeated_only_when_it_must_be(budget: int, cost: float | N
 
 
 @pytest.mark.parametrize("objective", [Objective.COST, Objective.ENERGY])
-@settings(max_examples=cases(80), deadline=None)
+@settings(max_examples=cases(80))
 @given(problem=problems())
 def test_it_agrees_with_exhaustive_search_over_the_given_order(
     objective: Objective, problem: Problem

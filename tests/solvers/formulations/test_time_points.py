@@ -69,7 +69,7 @@ def problems_with_room(draw: st.DrawFn) -> Problem:
     return problem.with_budgets(budgets)
 
 
-@settings(max_examples=cases(150), deadline=None)
+@settings(max_examples=cases(150))
 @given(problem=problems_with_room(), is_given_order=st.booleans(), data=st.data())
 def test_room_for_everything_changes_no_bound(
     problem: Problem, is_given_order: bool, data: st.DataObject
@@ -93,7 +93,7 @@ def test_room_for_everything_changes_no_bound(
         assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=3, max_ops=4), seed=st.integers(0, 2**16))
 def test_a_bound_without_some_tensors_holds(problem: Problem, seed: int) -> None:
     indexed = index_problem(problem, Objective.COST)
@@ -112,7 +112,7 @@ def test_a_bound_without_some_tensors_holds(problem: Problem, seed: int) -> None
         assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_a_bound_for_the_given_order_holds(problem: Problem) -> None:
     indexed = index_problem(problem, Objective.COST)
@@ -120,7 +120,7 @@ def test_a_bound_for_the_given_order_holds(problem: Problem) -> None:
     check_bound(problem, answer, Scope.GIVEN_ORDER)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_a_bound_for_every_order_holds(problem: Problem) -> None:
     indexed = index_problem(problem, Objective.COST)
@@ -128,7 +128,7 @@ def test_a_bound_for_every_order_holds(problem: Problem) -> None:
     check_bound(problem, relaxed(indexed, periods), Scope.EVERY_SCHEDULE)
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(problem=problems(max_devices=3), data=st.data())
 def test_a_bound_holds_wherever_its_time_points_are(problem: Problem, data: st.DataObject) -> None:
     indexed = index_problem(problem, Objective.COST)

@@ -66,7 +66,7 @@ def test_without_time_points_in_the_middle_the_excess_is_found_there() -> None:
     assert pressure.max() > 1.0
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(40))
 @given(problem=problems(max_devices=3))
 def test_what_a_relaxation_leads_to_is_valid_and_not_below_its_bound(problem: Problem) -> None:
     model, answer = relaxed(problem)
@@ -79,7 +79,7 @@ def test_what_a_relaxation_leads_to_is_valid_and_not_below_its_bound(problem: Pr
         assert simulate(problem, schedule).cost_us >= answer.bound - 1e-6
 
 
-@settings(max_examples=cases(200), deadline=None)
+@settings(max_examples=cases(200))
 @given(problem=problems(max_devices=2), seed=st.integers(0, 2**32 - 1))
 def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
     problem: Problem, seed: int

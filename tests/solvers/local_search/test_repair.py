@@ -69,7 +69,7 @@ def test_greedy_schedules_come_closer_to_the_budgets(make):
         _check_not_worse(problem)
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(100))
 @given(problem=problems(max_devices=3))
 def test_mended_decisions_are_never_further_from_the_schedule(problem: Problem) -> None:
     _check_not_worse(problem)

@@ -42,7 +42,7 @@ from tvm_xengine.solvers.result import Objective
 
 
 @pytest.mark.parametrize("objective", Objective)
-@settings(max_examples=cases(80), deadline=None)
+@settings(max_examples=cases(80))
 @given(problem=problems(max_ops=6, max_devices=3), seed=st.integers(0, 1000))
 def test_the_decoder_counts_as_the_validator_does(objective, problem, seed):
     # State that does not fit where it is when the step begins is refused before any decoding.
@@ -144,7 +144,7 @@ def test_decisions_that_are_taken_back_leave_no_trace():
     assert (x.keep != EVERYWHERE).any()
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(problem=problems(max_ops=4, max_devices=2))
 def test_small_problems_are_solved_to_the_optimum(problem):
     _check_against_exhaustive(problem, Objective.COST)
@@ -152,7 +152,7 @@ def test_small_problems_are_solved_to_the_optimum(problem):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", [Objective.COST, Objective.ENERGY])
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, derandomize=True)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_nothing_is_found_that_exhaustive_search_rules_out(objective, problem):
     exact = solve_exhaustively(problem, objective=objective.value)

@@ -35,7 +35,7 @@ def _found(
     return solve_miqp(problem, request, options)
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(30))
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_what_it_proves_is_so(problem: Problem) -> None:
     judged = solve_exhaustively(problem)

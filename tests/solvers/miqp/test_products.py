@@ -56,14 +56,14 @@ def _agree(problem: Problem, backend: str) -> None:
         assert model.program.objective(x) == pytest.approx(answer.value)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_products_in_scip_equal_links_in_highs_and_the_judge(problem: Problem) -> None:
     pytest.importorskip("pyscipopt")
     _agree(problem, "scip")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_products_in_gurobi_equal_links_in_highs_and_the_judge(problem: Problem) -> None:
     pytest.importorskip("gurobipy")
@@ -74,7 +74,7 @@ def test_products_in_gurobi_equal_links_in_highs_and_the_judge(problem: Problem)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(problem=problems(max_devices=3))
 def test_hundreds_of_problems_agree(problem: Problem) -> None:
     pytest.importorskip("pyscipopt")

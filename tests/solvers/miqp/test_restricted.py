@@ -29,7 +29,7 @@ def _answer(program: Program) -> Answer:
     return answer
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_ops=4), seed=st.integers(0, 1000))
 def test_it_holds_the_whole_optimum_and_the_same_values(problem: Problem, seed: int) -> None:
     if any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices):
@@ -51,7 +51,7 @@ def test_it_holds_the_whole_optimum_and_the_same_values(problem: Problem, seed: 
         assert program.objective(extended) == pytest.approx(whole.value)
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(40))
 @given(problem=problems(max_devices=3, max_ops=4), seed=st.integers(0, 1000))
 def test_products_with_one_fixed_column_become_costs(problem: Problem, seed: int) -> None:
     program = formulate_tight(index_problem(problem, Objective.COST), CopiesAsProducts).program
@@ -64,7 +64,7 @@ def test_products_with_one_fixed_column_become_costs(problem: Problem, seed: int
     assert part.program.objective(other) + part.constant == pytest.approx(expected)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(60))
 @given(problem=problems(max_ops=4), seed=st.integers(0, 1000))
 def test_a_window_around_a_schedule_never_makes_it_worse(problem: Problem, seed: int) -> None:
     if any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices):
