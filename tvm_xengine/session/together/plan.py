@@ -89,10 +89,12 @@ def plan_together(
     budget
         Of each device for all steps together, as in `compile`; a ratio is of the largest rest that
         keep-all takes beyond the state. None takes the budgets of the problems, which must agree.
-    time_limit_s, work_limit
+    time_limit_s
         Of all solves together, each has an equal share.
     gap_ratio, objective, solver, backend, seed
         As in `plan`.
+    work_limit
+        As in `plan`; of all solves together.
 
     Raises
     ------
