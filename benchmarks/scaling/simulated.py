@@ -42,7 +42,7 @@ none was there: every machine has the same number of samples, so the batch grows
 `network busy` are how long a machine and the network are busy in the step, `exposed` the part of the step in
 which the machine does not compute. `efficiency` is the time of one machine by that of a step. The bound
 is for all schedules in which the machines do the same at the same time, so one machine is solved for
-all; `solve` is the time for that on a busy machine, with a limit of 6 s. Buckets are of the sizes that
+all; `solve` is the time for that, with a limit of 6 s. Buckets are of the sizes that
 planning chose among five.
 
 Where the time goes: gradients travel beside the backward pass, and hardly show up to eight machines. Then
@@ -50,8 +50,8 @@ the 2 (N - 1) rounds of a ring count, each with the latency of a message: nearly
 machines over 10 Gbit/s is latency. Batch norms exchange their statistics in the middle of the step, two
 small sums for each norm and direction, which no schedule can hide behind much else. Buckets grow with
 the number of machines for the same reason. Where the proof gets weak: as long as the machine is busy all
-the time, its load is the bound, and the plan is optimal; the bound does not know that a norm waits for its
-statistics while nothing else can run, so the gap is about what is exposed.
+the time, its load is the bound, and the plan is optimal. The bound counts statistics that a norm waits for
+while nothing else can run. Gaps open where many machines wait for sums of gradients in a row.
 
 """
 
