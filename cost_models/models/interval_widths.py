@@ -80,8 +80,24 @@ def with_interval(
     return Prediction(np.clip(mean_us, lo_us, hi_us), lo_us, hi_us)
 
 
+def deviations_of(answer: Prediction) -> NDArray[np.float64]:
+    """Standard deviations of the logarithms of errors, (rows,), as intervals say them."""
+    halves = np.log(answer.hi_us / answer.lo_us) / 2
+    return np.asarray(halves / COVERED_DEVIATIONS, dtype=np.float64)
+
+
+def moved(
+    answer: Prediction, error: NDArray[np.float64], deviation: NDArray[np.float64]
+) -> Prediction:
+    """Predictions whose errors, as logarithms, are known to have these means and deviations, (rows,)."""
+    typical_us = answer.typical_us * np.exp(error)
+    half = np.exp(COVERED_DEVIATIONS * deviation)
+    lo_us, hi_us = typical_us / half, typical_us * half
+    return Prediction(np.clip(answer.time_us * np.exp(error), lo_us, hi_us), lo_us, hi_us)
+
+
 def widened(answer: Prediction, added: NDArray[np.float64]) -> Prediction:
     """Intervals whose errors have a standard deviation more in their logarithms, (rows,); 0 changes none."""
-    own = np.log(answer.hi_us / answer.lo_us) / 2 / COVERED_DEVIATIONS
+    own = deviations_of(answer)
     factor = np.exp(COVERED_DEVIATIONS * (np.hypot(own, added) - own))
     return Prediction(answer.time_us, answer.lo_us / factor, answer.hi_us * factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +23,25 @@ class Prediction:
     time_us: NDArray[np.float64]
     lo_us: NDArray[np.float64]
     hi_us: NDArray[np.float64]
+
+    @property
+    def typical_us(self) -> NDArray[np.float64]:
+        """The middle of each interval, in logarithms."""
+        return np.asarray(np.sqrt(self.lo_us * self.hi_us), dtype=np.float64)
+
+    def take(self, rows: Sequence[int]) -> Prediction:
+        """These rows only."""
+        return Prediction(self.time_us[rows], self.lo_us[rows], self.hi_us[rows])
+
+    def with_rows(self, rows: Sequence[int], part: Prediction) -> Prediction:
+        """The same with other predictions for some rows."""
+        made = Prediction(self.time_us.copy(), self.lo_us.copy(), self.hi_us.copy())
+        made.time_us[rows], made.lo_us[rows], made.hi_us[rows] = (
+            part.time_us,
+            part.lo_us,
+            part.hi_us,
+        )
+        return made
 
 
 class Predictor(Protocol):

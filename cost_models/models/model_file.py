@@ -126,10 +126,7 @@ class ModelFile:
         known = self.calibration
         predictor = replace(self.predictor, factor=known.factor, cold=known.cold)
         part = predictor.predict(table.take(here), share[here])
-        columns = [answer.time_us.copy(), answer.lo_us.copy(), answer.hi_us.copy()]
-        for column, values in zip(columns, (part.time_us, part.lo_us, part.hi_us), strict=True):
-            column[here] = values
-        return Prediction(*columns)
+        return answer.with_rows(here, part)
 
     def calibrated_rows(self, targets: Sequence[str]) -> list[int]:
         """Which of these targets (as JSON) `is_calibrated`."""

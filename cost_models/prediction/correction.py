@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,9 +10,11 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.models.interval_widths import (
     COMMON_TRANSFER_DEVIATION,
-    COVERED_DEVIATIONS,
+    deviations_of,
+    moved,
 )
-from tvm_xengine.cost_models.prediction.error_process import ErrorProcess, deviations_of
+from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.prediction.error_process import ErrorProcess
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 COMMON_DEVIATION = {
@@ -51,40 +52,39 @@ class Correction:
 
     def corrected(self, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
         """`costs` with what follows from the measured ones for those that are not."""
-        known = [k for k, symbol in enumerate(self.symbols) if costs[symbol].source in _MEASURED]
-        others = [k for k in range(len(self.symbols)) if k not in set(known)]
+        is_known = [costs[symbol].source in _MEASURED for symbol in self.symbols]
+        known, others = (
+            np.flatnonzero(rows).tolist() for rows in (is_known, np.logical_not(is_known))
+        )
         if not known or not others:
             return dict(costs)
+        predicted = self._prediction()
         measured_us = np.array([costs[self.symbols[k]].compute_us for k in known])
-        typical_us = np.array([self._typical_us(k) for k in known])
-        errors = np.asarray(np.log(measured_us / typical_us), dtype=np.float64)
-        mean, deviation = self._process().posterior(known, others, errors)
-        rows = zip(others, mean, COVERED_DEVIATIONS * deviation, strict=True)
-        found = {self.symbols[k]: self._moved(k, float(m), float(h)) for k, m, h in rows}
+        errors = np.asarray(np.log(measured_us / predicted.take(known).typical_us), np.float64)
+        mean, deviation = self._process(predicted).posterior(known, others, errors)
+        answer = moved(predicted.take(others), mean, deviation)
+        symbols = [self.symbols[k] for k in others]
+        rows = zip(
+            symbols,
+            *(x.tolist() for x in (answer.time_us, answer.lo_us, answer.hi_us)),
+            strict=True,
+        )
+        found = {
+            symbol: replace(self.predicted[symbol], compute_us=time_us, interval_us=(lo_us, hi_us))
+            for symbol, time_us, lo_us, hi_us in rows
+        }
         return {**costs, **found}
 
-    def _process(self) -> ErrorProcess:
+    def _prediction(self) -> Prediction:
         costs = [self.predicted[symbol] for symbol in self.symbols]
-        ends_us = (
-            np.array([cost.lo_us for cost in costs]),
-            np.array([cost.hi_us for cost in costs]),
-        )
+        rows = np.array([(cost.compute_us, cost.lo_us, cost.hi_us) for cost in costs])
+        return Prediction(*rows.T)
+
+    def _process(self, predicted: Prediction) -> ErrorProcess:
         numbers = {group: number for number, group in enumerate(dict.fromkeys(self.groups))}
         return ErrorProcess(
-            deviations_of(*ends_us),
-            np.array([COMMON_DEVIATION[cost.source] for cost in costs]),
+            deviations_of(predicted),
+            np.array([COMMON_DEVIATION[self.predicted[one].source] for one in self.symbols]),
             np.array([numbers[group] for group in self.groups]),
             self.leaves(),
         )
-
-    def _typical_us(self, k: int) -> float:
-        cost = self.predicted[self.symbols[k]]
-        return math.sqrt(cost.lo_us * cost.hi_us)
-
-    def _moved(self, k: int, error: float, half: float) -> OpCost:
-        """The predicted cost, with another typical time and interval."""
-        cost = self.predicted[self.symbols[k]]
-        typical_us = self._typical_us(k) * math.exp(error)
-        lo_us, hi_us = typical_us * math.exp(-half), typical_us * math.exp(half)
-        mean_us = cost.compute_us * math.exp(error)
-        return replace(cost, compute_us=min(max(mean_us, lo_us), hi_us), interval_us=(lo_us, hi_us))

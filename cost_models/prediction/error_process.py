@@ -100,11 +100,6 @@ class ErrorProcess:
         return np.asarray(alike / self.leaves.shape[1], dtype=np.float64)
 
 
-def deviations_of(lo_us: NDArray[np.float64], hi_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviations of the logarithms of errors, from intervals."""
-    return np.asarray(np.log(hi_us / lo_us) / 2 / COVERED_DEVIATIONS, dtype=np.float64)
-
-
 def _blocks(networks: Iterable[int]) -> list[NDArray[np.int_]]:
     """The kernels of each network."""
     of = np.array(list(networks))

@@ -14,6 +14,8 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.interval_widths import (
     COMMON_TRANSFER_DEVIATION,
     COVERED_DEVIATIONS,
+    deviations_of,
+    moved,
     transfer_deviation,
     widened,
 )
@@ -21,7 +23,7 @@ from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO
 from tvm_xengine.cost_models.prediction.correction import Correction
-from tvm_xengine.cost_models.prediction.error_process import ErrorProcess, deviations_of
+from tvm_xengine.cost_models.prediction.error_process import ErrorProcess
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 if TYPE_CHECKING:
@@ -92,27 +94,20 @@ def _with_evidence(
     """The predictions on the calibrated processor, with what the errors on its evidence say of theirs."""
     count = len(evidence.rows)
     of_evidence = predicted_on(without_evidence, [target] * count, evidence.table)
-    lo_us = np.concatenate((of_evidence.lo_us, answer.lo_us[here]))
-    hi_us = np.concatenate((of_evidence.hi_us, answer.hi_us[here]))
+    asked = answer.take(here)
+    deviations = np.concatenate((deviations_of(of_evidence), deviations_of(asked)))
     tables = (evidence.table, table.take(here))
     process = ErrorProcess(
-        deviations_of(lo_us, hi_us),
-        np.full(len(lo_us), COMMON_TRANSFER_DEVIATION),
-        np.zeros(len(lo_us), dtype=int),
+        deviations,
+        np.full(len(deviations), COMMON_TRANSFER_DEVIATION),
+        np.zeros(len(deviations), dtype=int),
         np.vstack([without_evidence.predictor.leaves(part) for part in tables]),
     )
-    typical_us = np.sqrt(lo_us * hi_us)
-    errors = np.log(np.array(evidence.cold_us) / typical_us[:count])
+    errors = np.log(np.array(evidence.cold_us) / of_evidence.typical_us)
     mean, deviation = process.posterior(
-        range(count), range(count, len(lo_us)), errors, evidence.networks
+        range(count), range(count, len(deviations)), errors, evidence.networks
     )
-    moved, half = np.exp(mean), np.exp(COVERED_DEVIATIONS * deviation)
-    columns = [answer.time_us.copy(), answer.lo_us.copy(), answer.hi_us.copy()]
-    ends_us = (typical_us[count:] * moved / half, typical_us[count:] * moved * half)
-    parts = (np.clip(answer.time_us[here] * moved, *ends_us), *ends_us)
-    for column, part in zip(columns, parts, strict=True):
-        column[here] = part
-    return Prediction(*columns)
+    return answer.with_rows(here, moved(asked, mean, deviation))
 
 
 def costs_of(

@@ -85,9 +85,8 @@ class AppendOnlyFile:
                 try:
                     _write_whole(file.fileno(), line.encode())
                 except OSError:
-                    if not os.fstat(
-                        file.fileno()
-                    ).st_size:  # made for this row, which nothing follows
+                    is_empty = os.fstat(file.fileno()).st_size == 0
+                    if is_empty:  # it was made for this row
                         self.path.unlink(missing_ok=True)
                     raise
         self._ends_in_newline = True

@@ -19,8 +19,8 @@ class Corrections:
     notes
         Of shapes.
     contradiction
-        Of an element type, for which the file is refused, unless a node is that has no converter; empty
-        if there is none.
+        Of an element type. A node without a converter is refused first, then the file for this; empty if
+        there is none.
     """
 
     notes: tuple[str, ...]
