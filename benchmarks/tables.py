@@ -52,9 +52,9 @@ TABLES = (
         "Steps of forward, backward and momentum in float32, the same network and batch in PyTorch and here,"
         " in turns on one GPU; `ratio` is the time of a step by PyTorch's. PyTorch's memory is what its"
         " allocator has handed out at most, ours the planned arena, beside which a step allocates nothing"
-        " on the GPU. `half` has half of PyTorch's memory and a pool in memory of the host. In rows of"
-        " commits before cuDNN and cuBLAS were called (8c7aa392) products and convolutions are TVM's default"
-        " schedules; PyTorch has these libraries, with TF32 in convolutions.",
+        " on the GPU. `half` and `a third` have that share of PyTorch's memory and a pool in memory of the"
+        " host, for `a third` with the state of the optimizer and the parameters at home there. PyTorch's"
+        " convolutions use TF32 by default, with 10 bits of a fraction; ours never do.",
         "python -m benchmarks.training.on_gpu",
         ("network", "gpu", "step"),
     ),

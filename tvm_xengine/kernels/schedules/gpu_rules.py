@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
+from tvm.s_tir.dlight import gpu
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from tvm_xengine.kernels.schedules.blocks import Block, intermediates, read_blocks
+from tvm_xengine.kernels.schedules.blocks import intermediates, read_blocks
+from tvm_xengine.kernels.schedules.gpu_sums import is_worth_sharing, share_sums
 from tvm_xengine.kernels.schedules.inline import inline_elementwise
 from tvm_xengine.kernels.schedules.threads import write_threads
 from tvm_xengine.kernels.targets import max_threads_per_block
-
-_WARP = 32
-"""Threads that an NVIDIA GPU runs in step."""
-
-_THREADS_OF_A_GPU = 32_768
-"""About so many keep a GPU busy."""
 
 _logger = logging.getLogger(__name__)
 
@@ -28,30 +25,27 @@ _logger = logging.getLogger(__name__)
 def propose_gpu_schedules(func: tirx.PrimFunc, target: Target) -> Iterator[tirx.PrimFunc]:
     """Yield `func` with loops bound to threads, the most promising first.
 
-    The rules of TVM's dlight come first, and then loops of our own. A rule may propose what
-    cannot be lowered: the caller takes the first that can.
+    The rules of TVM's dlight for a product or a sum come first, and then loops of our own. A rule
+    may propose what cannot be lowered: the caller takes the first that can.
     """
     inlined = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(inlined)
     kernel = inlined.mod["main"]
     blocks = read_blocks(kernel)
-    products = (dlight.gpu.Matmul(), dlight.gpu.GEMV())
-    sums = (dlight.gpu.Reduction(), dlight.gpu.GeneralReduction())
-    shares_sums = blocks is None or any(_is_worth_sharing(block) for block in blocks)
-    for rule in (*products, *(sums if shares_sums else ()), dlight.gpu.Fallback()):
-        proposed = _apply(rule, _without_attributes(func), target)
-        if proposed is not None:
+    bare, threads = _without_attributes(func), max_threads_per_block(target)
+    rules: list[Callable[[], Any]] = [_of_dlight(gpu.Matmul, bare, target)]
+    rules.append(_of_dlight(gpu.GEMV, bare, target))
+    if blocks is None or any(is_worth_sharing(block) for block in blocks):
+        rules.append(_of_dlight(gpu.Reduction, bare, target))
+        rules.append(_of_dlight(gpu.GeneralReduction, bare, target))
+        if blocks is not None:
+            rules.append(partial(share_sums, _without_attributes(kernel), blocks, threads))
+    rules.append(_of_dlight(gpu.Fallback, bare, target))
+    for rule in rules:
+        if (proposed := _attempt(rule)) is not None:
             yield proposed.with_attrs(func.attrs)
     if blocks is not None:
-        yield write_threads(kernel, blocks, intermediates(kernel), max_threads_per_block(target))
-
-
-def _is_worth_sharing(block: Block) -> bool:
-    """Whether a sum is long enough for a warp, and there are too few sums for all threads."""
-    sums, terms = (
-        math.prod(axis.extent for axis in axes) for axes in (block.spatial, block.summed)
-    )
-    return terms >= _WARP and sums < _THREADS_OF_A_GPU
+        yield write_threads(kernel, blocks, intermediates(kernel), threads)
 
 
 def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -60,10 +54,20 @@ def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return bare.with_attrs({"global_symbol": "main", "tirx.noalias": True})
 
 
-def _apply(rule: dlight.ScheduleRule, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
-    try:
+def _of_dlight(
+    rule: type[dlight.ScheduleRule], func: tirx.PrimFunc, target: Target
+) -> Callable[[], Any]:
+    def applied() -> Any:
         with target:
-            found = rule.apply(func, target, False)
+            return rule().apply(func, target, False)
+
+    return applied
+
+
+def _attempt(rule: Callable[[], Any]) -> tirx.PrimFunc | None:
+    """What a rule proposes, None where it does not fit."""
+    try:
+        found = rule()
     except (
         ScheduleError,
         AssertionError,
@@ -72,7 +76,7 @@ def _apply(rule: dlight.ScheduleRule, func: tirx.PrimFunc, target: Target) -> ti
         ValueError,
         IndexError,
     ) as error:
-        _logger.debug("%s does not fit: %s", type(rule).__name__, error)
+        _logger.debug("a rule does not fit: %s", error)
         return None
     if isinstance(found, list):
         found = found[0] if found else None
