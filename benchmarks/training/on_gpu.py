@@ -10,13 +10,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 import tvm_xengine as xe
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from benchmarks.training.step_networks import CASES, Case, module_of
 
 ROUNDS, STEPS = 5, 5
@@ -33,62 +34,72 @@ def main(networks: Sequence[str]) -> None:
                 record("on_gpu", row)
 
 
-def _rows(case: Case) -> list[Mapping[str, str | int | float | None]]:
+def _rows(case: Case) -> Iterator[Mapping[str, Cell]]:
+    """A row for each kind of step, as soon as it has taken turns with PyTorch's."""
     torch.manual_seed(0)
     module, inputs = module_of(case), case.inputs
     with torch.no_grad():
         shape = module(inputs).shape
     labels = torch.randint(0, shape[1], (shape[0], *shape[2:]))
-    steps: dict[str, Callable[[], object]] = {}
-    rows: dict[str, Mapping[str, object]] = {}
-    for kind, tf32 in (("PyTorch, without TF32", False), ("PyTorch", True)):
-        steps[kind], peak_bytes = _eager(module_of(case), inputs, labels, tf32=tf32)
-        rows[kind] = {"peak_mib": _mib(peak_bytes)}
-    devices = (_GPU, xe.Device("ram", None))
-    links = (xe.Link("gpu", "ram"), xe.Link("ram", "gpu"))
-    kinds: Mapping[str, Mapping[str, object]] = {
-        "ours, all kept": {"platform": xe.Platform((_GPU,))},
-        "ours, half": {
-            "platform": xe.Platform(devices, links),
-            "budget": {"gpu": peak_bytes // 2, "ram": 1 << 34},
-            "objective": "makespan",
-        },
-        "ours, a third, state in the host": {
-            "platform": xe.Platform(devices, links, home="ram"),
-            "budget": {"gpu": peak_bytes // 3, "ram": 1 << 34},
-            "objective": "makespan",
-        },
-    }
-    for kind, options in kinds.items():
+    eager, peak_bytes = _eager(module_of(case), inputs, labels, tf32=True)
+    exact, exact_bytes = _eager(module_of(case), inputs, labels, tf32=False)
+    times_ms = _times_ms({"PyTorch": eager, "without TF32": exact})
+    yield _row(case, "PyTorch", times_ms["PyTorch"], times_ms["PyTorch"], peak_bytes)
+    yield _row(
+        case, "PyTorch, without TF32", times_ms["without TF32"], times_ms["PyTorch"], exact_bytes
+    )
+    for kind, options in _kinds(peak_bytes).items():
         try:
             step = xe.compile(
                 module, inputs, loss="cross_entropy", optimizer=xe.SGD(RATE, momentum=0.9),
                 costs="measured", time_limit_s=LIMIT_S, **options,
             )  # fmt: skip
         except xe.NoScheduleError as error:
-            print(f"{case.name}, {kind}: {error}")
+            sys.stdout.write(f"{case.name}, {kind}: {error}\n")
             continue
         step(inputs, labels)
-        steps[kind] = step.executable.run
+        times_ms = _times_ms({"PyTorch": eager, "ours": step.executable.run})
         plan = step.plan.plan
-        rows[kind] = {
-            "peak_mib": _mib(plan.arenas.arena_bytes["gpu"]),
+        arena_bytes = plan.arenas.arena_bytes["gpu"]
+        yield {
+            **_row(case, f"ours, {kind}", times_ms["ours"], times_ms["PyTorch"], arena_bytes),
             "predicted_ms": round(plan.step_us() / 1e3, 2),
             "recomputed": plan.schedule.recomputed_ops,
             "copies": plan.schedule.transfers,
         }
-    times_ms = _times_ms(steps)
-    return [
-        {
-            "network": case.name,
-            "gpu": torch.cuda.get_device_name(),
-            "step": kind,
-            "ms": round(times_ms[kind], 2),
-            "ratio": round(times_ms[kind] / times_ms["PyTorch"], 2),
-            **row,
-        }
-        for kind, row in rows.items()
-    ]
+
+
+def _kinds(peak_bytes: int) -> Mapping[str, Mapping[str, Any]]:
+    """Options of our steps, given what PyTorch's takes."""
+    devices = (_GPU, xe.Device("ram", None))
+    links = (xe.Link("gpu", "ram"), xe.Link("ram", "gpu"))
+    host = 1 << 34  # bytes, as good as no limit
+    return {
+        "all kept": {"platform": xe.Platform((_GPU,))},
+        "half": {
+            "platform": xe.Platform(devices, links),
+            "budget": {"gpu": peak_bytes // 2, "ram": host},
+            "objective": "makespan",
+        },
+        "a third, state in the host": {
+            "platform": xe.Platform(devices, links, home="ram"),
+            "budget": {"gpu": peak_bytes // 3, "ram": host},
+            "objective": "makespan",
+        },
+    }
+
+
+def _row(
+    case: Case, step: str, time_ms: float, pytorch_ms: float, peak_bytes: int
+) -> Mapping[str, Cell]:
+    return {
+        "network": case.name,
+        "gpu": torch.cuda.get_device_name(),
+        "step": step,
+        "ms": round(time_ms, 2),
+        "ratio": round(time_ms / pytorch_ms, 2),
+        "peak_mib": round(peak_bytes / 2**20, 1),
+    }
 
 
 def _eager(
@@ -125,10 +136,6 @@ def _times_ms(steps: Mapping[str, Callable[[], object]]) -> dict[str, float]:
             torch.cuda.synchronize()
             found[name].append((time.perf_counter() - begin_s) * 1e3 / STEPS)
     return {name: statistics.median(times) for name, times in found.items()}
-
-
-def _mib(size_bytes: int) -> float:
-    return round(size_bytes / 2**20, 1)
 
 
 if __name__ == "__main__":
