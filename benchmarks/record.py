@@ -1,4 +1,4 @@
-"""Records rows of figures, each with the commit, machine, versions and date that it was taken with."""
+"""Records rows of figures: measured ones with the commit, machine, versions and date of their run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,20 @@ Cell = str | int | float | None
 
 def record(table: str, row: Mapping[str, Cell]) -> None:
     """Print a row and append it to ``results/TABLE.jsonl``; a run that is cut off keeps its rows."""
+    _append(table, row, _run())
+
+
+def record_known(table: str, row: Mapping[str, Cell]) -> None:
+    """The same for figures that no run of this commit has taken: the row says where they are from."""
+    _append(table, row, {})
+
+
+def _append(table: str, row: Mapping[str, Cell], run: Mapping[str, str]) -> None:
     sys.stdout.write("  ".join(f"{name}={value}" for name, value in row.items()) + "\n")
     sys.stdout.flush()
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{table}.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**row, "_run": _run()}) + "\n")
+        file.write(json.dumps({**row, "_run": run}) + "\n")
 
 
 @cache

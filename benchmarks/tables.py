@@ -10,6 +10,8 @@ from typing import Any
 
 from benchmarks.record import RESULTS
 
+_KNOWN = "Not run for this table; `source` says where the figures are from:"
+"""Stands above rows without a run."""
 PAGES = Path(__file__).parent.parent / "docs" / "results"
 
 
@@ -270,7 +272,9 @@ def _by_run(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], list[Map
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         run = row["_run"]
-        named = (run["date"], f"commit {run['commit']}", run["machine"], run["versions"])
+        named: tuple[str, ...] = (_KNOWN,)
+        if run:
+            named = (run["date"], f"commit {run['commit']}", run["machine"], run["versions"])
         groups.setdefault(named, []).append(row)
     return groups
 

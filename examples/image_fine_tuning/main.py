@@ -41,7 +41,8 @@ def make() -> Application:
     for parameter in list(net.parameters())[:-5]:  # all but the last convolution and the classifier
         parameter.requires_grad_(False)
     title = "Image fine-tuning: the camera hangs upside down."
-    return Application(title, net, turned, hanging, batch=4, steps=64, lr=0.03, arena="96KiB")
+    device = {"batch": 4, "steps": 64, "lr": 0.03, "arena": "96KiB"}
+    return Application(title, net, turned, hanging, **device, usual=upright.inputs[:256])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def make() -> Application:
         [Speaker(USER, speed, pitch) for speed in (145, 175) for pitch in (40, 60)], 2, 4
     )
     title = "Keyword spotting: learns the voice of its user."
-    return Application(title, net, learned, tested, batch=4, steps=72, lr=0.05, arena="192KiB")
+    device = {"batch": 4, "steps": 72, "lr": 0.05, "arena": "192KiB"}
+    return Application(title, net, learned, tested, **device, usual=known.inputs[:256])
 
 
 if __name__ == "__main__":

@@ -165,8 +165,11 @@ def test_arguments_are_checked(report: ExportReport, tmp_path: Path) -> None:
     odd = np.zeros(2 * 16 * 4 + 4, np.uint8)[1:]
     assert session.call("train_step", odd, labels, loss, None) == -2
     assert session.call("train_step", session.memory, labels, loss, None) == -1
-    assert session.call("set_lr", ctypes.c_float(float("nan"))) == -1
+    for rate in (float("nan"), float("inf"), -0.5, -1e-45):
+        assert session.call("set_lr", ctypes.c_float(rate)) == _ERANGE
     assert session.call("set_lr", ctypes.c_float(0.5)) == 0
+    assert session.init() == 0
+    assert session.call("set_lr", ctypes.c_float(0.5)) == _EINVAL  # a reset would undo it
 
 
 def test_it_trains_as_the_virtual_machine_does(report: ExportReport, tmp_path: Path) -> None:

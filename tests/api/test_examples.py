@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,15 +65,34 @@ def test_an_example_is_at_most_fifteen_lines(path: Path) -> None:
     assert 0 < len(path.read_text(encoding="utf-8").splitlines()) <= 15
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
-def test_a_project_agrees_with_pytorch(folder: Path, tmp_path: Path) -> None:
-    text = (folder / "main.py").read_text(encoding="utf-8")
+def skip_without_programs(text: str) -> None:
+    """Skip, visibly, where a program is missing that a project with this text runs."""
     for needed, programs in PROGRAMS.items():
         if missing := [name for name in programs if needed in text and shutil.which(name) is None]:
             pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
+def test_a_project_agrees_with_pytorch(folder: Path, tmp_path: Path) -> None:
+    skip_without_programs((folder / "main.py").read_text(encoding="utf-8"))
     printed = printed_by([sys.executable, str(folder / "main.py")], tmp_path)
     assert printed.splitlines()[-1].startswith("parity with PyTorch: losses differ by at most")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["image_fine_tuning", "keyword_spotting"])
+def test_a_device_learns_on_an_int8_backbone(name: str, tmp_path: Path) -> None:
+    """As many test samples are right as in PyTorch's float32, within five per cent."""
+    main = FOLDER / name / "main.py"
+    skip_without_programs(main.read_text(encoding="utf-8"))
+    printed = printed_by([sys.executable, str(main), "--frozen", "int8"], tmp_path)
+    before = re.search(r"Before: .* \((\d+) %\)", printed)
+    after = re.search(r"After: .* \((\d+) %\)", printed)
+    exact = re.search(r"PyTorch recognises (\d+)% after the same steps", printed)
+    assert before and after and exact
+    assert int(before[1]) + 20 < int(after[1])
+    assert int(after[1]) >= int(exact[1]) - 5
 
 
 def test_every_project_has_a_readme_that_the_list_names() -> None:

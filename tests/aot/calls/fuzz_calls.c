@@ -15,10 +15,10 @@
 #define INPUTS (ROWS * 16)
 #define OUTPUTS (ROWS * 4)
 #ifdef ENTRIES /* the package has accumulate, apply and infer, too */
-#define KINDS 12
+#define KINDS 14
 #define BUSY M(_EBUSY)
 #else
-#define KINDS 8
+#define KINDS 10
 #define BUSY 1 /* no code */
 #endif
 #define AROUND 4096 /* bytes on both sides of the region, which belong to nobody */
@@ -111,6 +111,44 @@ static int give(void *user, size_t offset, void *data, size_t bytes) {
   return 0;
 }
 
+/* Three slots in flash that may fail, or read something else. */
+enum { SLOTS = 3 };
+static struct { uint8_t bytes[sizeof all.memory]; size_t used; } flash[SLOTS];
+static int has_sound; /* the last save was whole */
+
+static int flash_erase(void *user) {
+  if (!fails_at--) return 1;
+  flash[*(const int *)user].used = 0;
+  return 0;
+}
+
+static int flash_write(void *user, const void *data, size_t bytes) {
+  int at = *(const int *)user;
+  if (!fails_at--) return 1;
+  memcpy(flash[at].bytes + flash[at].used, data, bytes);
+  flash[at].used += bytes;
+  return 0;
+}
+
+static int flash_read(void *user, size_t offset, void *data, size_t bytes) {
+  int at = *(const int *)user;
+  if (offset > flash[at].used || bytes > flash[at].used - offset) return 1;
+  memcpy(data, flash[at].bytes + offset, bytes);
+  if (!fails_at--) {
+    if (any(2)) return 1;
+    ((uint8_t *)data)[any((uint32_t)bytes)] ^= (uint8_t)(1u << any(8));
+  }
+  return 0;
+}
+
+static F(_slot) *make_slots(void) {
+  static F(_slot) slots[SLOTS + 1]; /* one more, for addresses that are too large by less than one */
+  static int numbers[SLOTS] = {0, 1, 2};
+  for (int k = 0; k < SLOTS; k++)
+    slots[k] = (F(_slot)){flash_erase, flash_write, flash_read, &numbers[k]};
+  return slots;
+}
+
 #define MUST(condition) \
   if (!(condition)) { fprintf(stderr, "call %ld, kind %u: code %d: %s\n", call, kind, (int)code, #condition); return 1; }
 
@@ -166,10 +204,14 @@ int main(void) {
         if (!is_bad) samples = 0;
         break;
       case 2: {
-        static const float rates[] = {0.0f, 0.01f, -0.0f, 1e-30f};
+        static const float rates[] = {0.0f, 0.01f, -0.0f, 1e-30f}, negative[] = {-1e-45f, -0.01f, -3e38f};
         float rate = rates[any(4)];
-        if (!any(6)) { rate = any(2) ? 0.0f / (float)any(1) : 1e38f * 1e38f; is_bad = 1; }
+        if (!any(6)) { rate = any(2) ? not_finite() : negative[any(3)]; is_number_bad = 1; }
+        is_bad |= !has_state;
         code = F(_set_lr)(given, rate);
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && is_number_bad) MUST(code == M(_ERANGE));
+        is_bad |= is_number_bad;
         break;
       }
       case 3: case 4: { /* train_step */
@@ -224,8 +266,43 @@ int main(void) {
           is_bad |= fails;
         }
         break;
+      case 8: case 9: { /* slots */
+        uint32_t count = any(12) ? SLOTS : any(2);
+        F(_slot) *slots = make_slots();
+        int fails;
+        fails_at = any(3) ? -1 : (long)any(400);
+        fails = fails_at >= 0;
+        switch (any(16)) {
+          case 0: slots = NULL; is_bad = 1; break;
+          case 1: slots = (void *)((uint8_t *)slots + 1 + any(7)); is_bad = 1; break;
+          case 2: if (any(2)) slots[any(SLOTS)].read = NULL; else slots[any(SLOTS)].write = NULL; break;
+          case 3: slots = (void *)(regions[0].at + any((uint32_t)regions[0].bytes / 16) * 16); is_bad = 1; break;
+          default: break;
+        }
+        if (kind == 8) {
+          for (uint32_t k = 0; !is_bad && k < SLOTS && k < count; k++) is_bad |= !slots[k].read || !slots[k].write;
+          is_bad |= !has_state | (count < 2);
+          code = F(_slots_save)(given, slots, count);
+          MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+          if (!is_bad && !fails) MUST(code == 0);
+          if (!is_bad) has_sound = !fails;
+        } else {
+          void *report = pointer(loaded, _Alignof(F(_loaded)), 1);
+          uint32_t absent = edge(3);
+          for (uint32_t k = 0; !is_bad && k < SLOTS && k < count; k++) is_bad |= !slots[k].read;
+          is_bad |= !has_memory | !count | (absent > M(_INITIALISE_ABSENT));
+          may_void = !is_bad;
+          code = F(_slots_load)(given, slots, count, absent, report);
+          MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+          if (!is_bad && !fails && has_sound && count == SLOTS) MUST(code == 0);
+          if (!is_bad && !code) has_state = 1, samples = 0;
+          if (!is_bad && code && ctx->ready == 0) has_state = 0, samples = 0;
+        }
+        if (!is_bad && code) is_bad = 1; /* what slots hold decides */
+        break;
+      }
 #ifdef ENTRIES
-      case 8: case 9: { /* accumulate: the second sample, whose label counts */
+      case 10: case 11: { /* accumulate: the second sample, whose label counts */
         if (!any(8)) { x[16 + edge(16)] = not_finite(); is_number_bad = 1; }
         if (!any(8)) { labels[1] = any(2) ? 4 : -1; is_label_bad = 1; }
         is_bad |= !has_state;
@@ -245,7 +322,7 @@ int main(void) {
         samples += !is_bad;
         break;
       }
-      case 10: /* apply, or discard */
+      case 12: /* apply, or discard */
         if (!any(3)) { code = F(_discard)(given); if (!is_bad) samples = 0; break; }
         is_bad |= !has_state;
         code = F(_apply)(given);
@@ -253,7 +330,7 @@ int main(void) {
         if (!is_bad && !samples) { MUST(code == M(_EEMPTY)); is_bad = 1; }
         if (!is_bad) samples = 0;
         break;
-      case 11: { /* infer */
+      case 13: { /* infer */
         if (!any(8)) { x[16 + edge(16)] = not_finite(); is_number_bad = 1; }
         is_bad |= !has_state;
         void *a = pointer(x + 16, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
@@ -290,7 +367,7 @@ int main(void) {
       MUST(!memcmp(end, as_before(end), 64 + AROUND));
       if (code && !(may_void && !ctx->ready)) MUST(!memcmp(at, as_before(at), regions[k].kept));
     }
-    if (code && (kind <= 5 || kind > 7)) MUST(!memcmp(&all.memory, before, sizeof all.memory)); /* nothing was computed */
+    if (code && (kind <= 5 || kind > 9)) MUST(!memcmp(&all.memory, before, sizeof all.memory)); /* nothing was computed */
 #ifdef ENTRIES
     MUST(has_memory == 0 || samples == (int)ctx->samples);
 #endif

@@ -20,6 +20,7 @@ from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.aot.package.contents import inputs_of
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 
+EVERY = tuple(entry.value for entry in Entry)
 USER = ("aarch64", "armhf", "riscv64")
 BARE_METAL = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "rv32imc", "rv32imafc")
 
@@ -82,6 +83,34 @@ def test_network(network: str, target: str, tmp_path: Path) -> None:
     need_tools(target)
     report = export(MODELS[network](), tmp_path / "out", target=target, regions="sram=3MiB")
     passes(report, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regions", ["sram=64KiB", "sram=2KiB,psram=64KiB"])
+@pytest.mark.parametrize("target", ["cortex-m55", "rv32imafc"])
+@pytest.mark.parametrize(
+    ("entries", "optimizer"),
+    [(("infer",), "sgd"), (("accumulate", "apply", "infer"), "adam"), (EVERY, "momentum")],
+    ids=["infer", "samples", "all"],
+)
+def test_every_entry_point(
+    entries: tuple[str, ...], optimizer: str, target: str, regions: str, tmp_path: Path
+) -> None:
+    """What is added up sample by sample is a batch's gradient, in one memory and in two."""
+    need_tools(target)
+    report = export(
+        *(MODELS["tiny_mlp"](), tmp_path / "out"),
+        target=target,
+        regions=regions,
+        optimizer=optimizer,
+        entries=entries,
+        time_limit_s=3.0,
+    )
+    package = report.package
+    build_program(
+        report.directory, package, selftest_build(report.directory, package), tmp_path / "p"
+    )
+    assert run_program(tmp_path / "p", package.target).returncode == 0
 
 
 @pytest.mark.slow

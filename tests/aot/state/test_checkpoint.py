@@ -24,7 +24,7 @@ from tvm_xengine.aot.package.checkpoint_file import (
 )
 from tvm_xengine.errors import InvalidStateError
 
-EFORMAT, ECRC, EIO, EABSENT, ESHAPE, EFROZEN = -4, -6, -8, -12, -13, -14
+EFORMAT, ECRC, EIO, ERANGE, EABSENT, ESHAPE, EFROZEN = -4, -6, -8, -9, -12, -13, -14
 REFUSE, INITIALISE = 0, 1
 
 
@@ -206,6 +206,21 @@ def test_what_is_absent_or_of_another_shape_is_refused_by_name(
     assert session.loaded()["initialised"] == 1
     first = report.package.state[0]
     np.testing.assert_array_equal(session.state(first.name), first.initial)
+
+
+@pytest.mark.parametrize("rate", [-0.5, np.nan, np.inf])
+def test_a_setting_that_its_function_refuses_is_refused_in_a_checkpoint(
+    rate: float, report: ExportReport, tmp_path: Path
+) -> None:
+    session = CheckpointSession(report, tmp_path)
+    session.init()
+    session.call("state_reset")
+    before, ctx = session.memory.copy(), session.ctx.copy()
+    content = encoded(own_checkpoint(report, **{"setting/lr": np.array(rate, np.float32)}))
+    assert session.load(content) == ERANGE
+    assert session.loaded()["tensor"] == "setting/lr"
+    np.testing.assert_array_equal(session.memory, before)
+    np.testing.assert_array_equal(session.ctx, ctx)
 
 
 def test_a_reading_that_changes_half_way_voids_the_state(

@@ -12,9 +12,11 @@ from tests.aot.state.test_checkpoint import EABSENT, EFROZEN, INITIALISE, Checkp
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
-from tvm_xengine.aot.package.checkpoint_file import decoded, hash_of
+from tvm_xengine.aot.package.checkpoint_file import Checkpoint, decoded, hash_of
+from tvm_xengine.aot.package.migrate import Kept, PackageState, migrated
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import ExportOptions
+from tvm_xengine.errors import InvalidStateError
 
 RATE = 0.05
 ORDER = ("0.weight", "0.bias", "2.weight", "2.bias")
@@ -229,3 +231,22 @@ def test_the_host_refuses_what_the_device_refuses(trained, tmp_path: Path) -> No
     refused = run_command("export-state", str(tmp_path / "whole.xecp"), *made).refusal()
     assert "model/0.weight is frozen in the package" in refused
     assert not (tmp_path / "head.xecp").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("setting/lr", -0.5, "a package takes none that is negative or not finite"),
+        ("setting/lr", float("nan"), "a package takes none that is negative or not finite"),
+        ("model/w", 1e6, "too large for the package's float16"),
+    ],
+)
+def test_the_host_writes_no_value_that_the_device_cannot_take(
+    name: str, value: float, reason: str
+) -> None:
+    kept = (Kept(("model/w",), "float16", ()), Kept(("setting/lr",), "float32", ()))
+    package = PackageState(kept, {}, 1, 0, {"setting/lr": 0.5})
+    tensors = {"model/w": np.float32(1), name: np.float32(value)}
+    given = Checkpoint({key: np.array(one) for key, one in tensors.items()}, origin=1)
+    with pytest.raises(InvalidStateError, match=reason):
+        migrated(given, package, of_package=True)

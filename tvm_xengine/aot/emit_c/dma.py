@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from tvm_xengine.aot.emit_c.status import CHECK_CTX
 from tvm_xengine.aot.package.contents import Package
 from tvm_xengine.aot.plan.tiles import BUFFERS, TiledKernel
 from tvm_xengine.program.transfers import Start, Wait, in_transfers
+
+DMA_FIELDS = ("start", "wait", "user")
+"""What the firmware hands over."""
 
 
 def dma_types(package: Package) -> str:
@@ -59,13 +63,14 @@ def dma_prototype(package: Package) -> str:
 def dma_functions(package: Package) -> str:
     """Their definitions in the source of a package."""
     name, macro = package.name, package.macro
+    taken = "\n".join(f"  ctx->dma.{field} = dma ? dma->{field} : NULL;" for field in DMA_FIELDS)
     return f"""\
 {dma_prototype(package)} {{
-  {{ int32_t status = check_ctx(ctx); if (status) return status; }}
+{CHECK_CTX}
+  if (!ctx->region[0]) return {macro}_EINVAL;
+  if ((uintptr_t)dma % _Alignof({name}_dma)) return {macro}_EALIGN;
   if (dma && (!dma->start || !dma->wait)) return {macro}_EINVAL;
-  ctx->dma.start = dma ? dma->start : NULL;
-  ctx->dma.wait = dma ? dma->wait : NULL;
-  ctx->dma.user = dma ? dma->user : NULL;
+{taken}
   return {macro}_OK;
 }}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions
-from tvm_xengine.aot.emit_c.dma import dma_functions
+from tvm_xengine.aot.emit_c.dma import DMA_FIELDS, dma_functions
 from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
-from tvm_xengine.aot.emit_c.guards import not_finite
+from tvm_xengine.aot.emit_c.guards import no_rate
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
 from tvm_xengine.aot.emit_c.tiles import tiled_functions
@@ -64,7 +64,7 @@ def _init(package: Package) -> str:
         CHECK_CTX,
         "  ctx->ready = 0;",
         *(["  ctx->samples = 0;"] if package.accumulates else []),
-        *([f"  (void){package.name}_use_dma(ctx, NULL);"] if package.channels else []),
+        *(f"  ctx->dma.{field} = NULL;" for field in DMA_FIELDS if package.channels),
         *(f"  ctx->region[{position}] = NULL;" for position in range(len(names))),
     ]
     lines.append(f"  if (plan_hash != {macro}_PLAN_HASH) return {macro}_EPLAN;")
@@ -112,7 +112,8 @@ def _setter(package: Package, hyper: str) -> str:
     return f"""\
 int32_t {package.name}_set_{hyper}({package.name}_ctx *ctx, float {hyper}) {{
 {CHECK_CTX}
-  if ({not_finite(hyper)}) return {macro}_EINVAL; /* NaN and infinity are refused */
+  if (!ctx->ready) return {macro}_EINVAL; /* a state comes with its settings */
+  if ({no_rate(hyper)}) return {macro}_ERANGE;
   ctx->{hyper} = {hyper};
   return {macro}_OK;
 }}"""

@@ -19,6 +19,11 @@ def not_finite(value: str) -> str:
     return f"!(fabsf({value}) <= FLT_MAX)"
 
 
+def no_rate(value: str) -> str:
+    """The C condition that a float is no learning rate: negative, NaN or infinite."""
+    return f"!({value} >= 0.0f && {value} <= FLT_MAX)"
+
+
 def range_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ERANGE`` where an integer argument has a value that it may not have."""
     name, allowed = f"{given.name}[i]", given.allowed

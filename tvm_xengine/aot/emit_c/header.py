@@ -177,8 +177,9 @@ def _functions(package: Package) -> str:
             f"   their start. Returns EINVAL, EALIGN. */\n{dma_prototype(package)};"
         )
     parts += [
-        f"/* Changes a setting, which checkpoints hold too. Returns EINVAL, EALIGN; NaN and infinity are\n"
-        f"   refused. */\nint32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});"
+        f"/* Changes a setting of the state: state_reset sets the first one, and checkpoints hold it, too.\n"
+        f"   Returns EINVAL, EALIGN; ERANGE where it is negative, NaN or infinite. */\n"
+        f"int32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});"
         for hyper in package.hyper
     ]
     return "\n".join([*parts, _checkpoint_functions(package)])
@@ -209,7 +210,8 @@ typedef struct {{
   const char *tensor; /* for which it was refused, or NULL */
 }} {name}_loaded;
 
-/* A place for one checkpoint. `erase` may be NULL; it is called before the first write. */
+/* A place for one checkpoint. `erase` is called before the first write; where it is NULL, you say where
+   the next write begins before you save. */
 typedef struct {{
   int (*erase)(void *user);
   {name}_write_fn write;
@@ -221,6 +223,7 @@ typedef struct {{
 def _checkpoint_functions(package: Package) -> str:
     name = package.name
     forgets = "; forgets accumulated gradients" if package.accumulates else ""
+    of_settings = " ERANGE: a setting that its function would refuse." if package.hyper else ""
     return f"""\
 /* Bytes of a checkpoint, for slots in flash and buffers; the function is for code that knows no header. */
 #define {package.macro}_CHECKPOINT_BYTES {checkpoint_bytes(package)}u
@@ -231,7 +234,7 @@ int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, voi
    optimizer. State of another optimizer is ignored. Reads and checks everything, and then once more
    into the state{forgets}; if that second reading differs, there is no state any more.
    `report` may be NULL.
-   Returns EINVAL, EALIGN, EFORMAT, ECRC, EIO, EABSENT, ESHAPE, EFROZEN. */
+   Returns EINVAL, EALIGN, EFORMAT, ECRC, EIO, EABSENT, ESHAPE, EFROZEN.{of_settings} */
 int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user, uint32_t absent,
                                {name}_loaded *report);
 /* Writes a checkpoint with the next number into the slot whose own is damaged or oldest, and reads it

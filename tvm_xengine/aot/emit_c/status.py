@@ -19,7 +19,7 @@ _CODES = {
     "ECRC": (-6, "checksum does not match: the checkpoint is damaged"),
     "ENAN": (-7, "an input or the loss is NaN or infinite"),
     "EIO": (-8, "a read or write callback failed, or the checkpoint is too short"),
-    "ERANGE": (-9, "a label or index is outside its range"),
+    "ERANGE": (-9, "a label, an index or a learning rate is outside its range"),
     "EBUSY": (-10, "gradients are accumulated: call apply or discard first"),
     "EEMPTY": (-11, "no gradients are accumulated"),
     "EABSENT": (-12, "the checkpoint lacks a tensor"),

@@ -169,8 +169,22 @@ def _as_kept(value: Array, kept: Kept) -> Array:
         raise InvalidStateError(
             f"{kept.names[0]} has shape {value.shape}, the package's has {kept.shape}"
         )
-    converted: Array = value.astype(numpy_type(kept.dtype))
+    with np.errstate(over="ignore"):
+        converted: Array = value.astype(numpy_type(kept.dtype))
+    if np.any(_is_no_number(converted) & ~_is_no_number(value)):
+        raise InvalidStateError(
+            f"{kept.names[0]} has values that are too large for the package's {kept.dtype}"
+        )
+    if kept.names[0].startswith(OF_SETTING) and not 0 <= float(converted) < np.inf:
+        raise InvalidStateError(
+            f"{kept.names[0]} is {float(converted)}; a package takes none that is negative or not finite"
+        )
     return converted
+
+
+def _is_no_number(value: Array) -> NDArray[np.bool_]:
+    """Where elements are NaN or infinite."""
+    return ~np.isfinite(value.astype(np.float64))
 
 
 def _is_same_frozen(name: str, given: Checkpoint, package: PackageState) -> bool:

@@ -50,6 +50,13 @@ static void set_settings({name}_ctx *ctx, const float *values) {{
 {restore}
 }}
 
+/* Whether a package could have been set so. */
+static int may_be_set(const float *values) {{
+  (void)values;
+{may_be_set}
+  return 1;
+}}
+
 static uint8_t *place_of(const {name}_ctx *ctx, float *values, const part *p) {{
   return (p->region == {settings_region}u ? (uint8_t *)values : ctx->region[p->region]) + p->offset;
 }}"""
@@ -204,9 +211,10 @@ static const part *named(source *from, uint32_t *bytes, int *alike) {{
   return NULL;
 }}
 
-/* Reads one record; what the package does not have is read over. */
-static int32_t take_record(const {name}_ctx *ctx, source *from, float *values, uint8_t *found,
-                           {name}_loaded *report) {{
+/* Reads one record: settings into `values`, other state where it lies if it is to be `written`. What the
+   package does not have is read over. */
+static int32_t take_record(const {name}_ctx *ctx, source *from, float *values, int written,
+                           uint8_t *found, {name}_loaded *report) {{
   uint32_t bytes = 0;
   int alike = 0, equal = 1;
   void *into = NULL;
@@ -222,20 +230,21 @@ static int32_t take_record(const {name}_ctx *ctx, source *from, float *values, u
   }} else if (!from->status) {{
     report->ignored++;
   }}
-  if (p && values && !p->frozen) into = place_of(ctx, values, p);
+  if (p && !p->frozen && (written || p->region == {settings_region}u)) into = place_of(ctx, values, p);
   take(from, into, p ? p->frozen : NULL, bytes, &equal);
   if (!equal) return {MACRO}_EFROZEN;
+  if (!may_be_set(values)) return {MACRO}_ERANGE;
   return take(from, NULL, NULL, (0u - bytes) & 3u, NULL);
 }}
 
-/* Reads all records, into the state and `values` if there are any. */
+/* Reads all records: settings into `values`, other state where it lies if it is to be `written`. */
 static int32_t take_records(const {name}_ctx *ctx, source *from, uint32_t absent, float *values,
-                            {name}_loaded *report) {{
+                            int written, {name}_loaded *report) {{
   uint8_t found[{found}] = {{0}};
   memset(report, 0, sizeof *report);
   report->sequence = from->sequence;
   for (uint32_t r = 0; r < from->records; r++) {{
-    int32_t status = take_record(ctx, from, values, found, report);
+    int32_t status = take_record(ctx, from, values, written, found, report);
     if (status) return status;
   }}
   if (from->left) return {MACRO}_EFORMAT;
@@ -265,14 +274,15 @@ static int32_t load_by_name({name}_ctx *ctx, {name}_read_fn read, void *user, ui
   int32_t status = open_source(&from, read, user);
   if (status) return status;
   again = from;
-  status = finish(&from, take_records(ctx, &from, absent, NULL, report));
-  if (status > {MACRO}_EABSENT) report->tensor = NULL; /* not refused for a tensor */
+  get_settings(ctx, values);
+  status = finish(&from, take_records(ctx, &from, absent, values, 0, report));
+  if (status > {MACRO}_EABSENT && status != {MACRO}_ERANGE) report->tensor = NULL; /* not refused for it */
   if (status) return status;
   status = {name}_state_reset(ctx);
   if (status) return status;
   ctx->ready = 0;
   get_settings(ctx, values);
-  status = finish(&again, take_records(ctx, &again, absent, values, report));
+  status = finish(&again, take_records(ctx, &again, absent, values, 1, report));
   if (!status && again.crc != from.crc) status = {MACRO}_ECRC;
   if (status) return status;
   set_settings(ctx, values);
@@ -318,7 +328,11 @@ int32_t {name}_slots_save(const {name}_ctx *ctx, const {name}_slot *slots, uint3
   const {name}_slot *into = NULL;
   int found_free = 0;
 {CHECK_CTX}
-  if (!ctx->ready || !slots || count < 2) return {MACRO}_EINVAL;
+  if (!ctx->ready || count < 2) return {MACRO}_EINVAL;
+  {{
+    int32_t status = check_input(ctx, slots, count * sizeof *slots, _Alignof({name}_slot));
+    if (status) return status;
+  }}
   for (uint32_t i = 0; i < count; i++)
     if (!slots[i].read || !slots[i].write) return {MACRO}_EINVAL;
   for (uint32_t i = 0; i < count; i++) {{
@@ -345,7 +359,9 @@ int32_t {name}_slots_load({name}_ctx *ctx, const {name}_slot *slots, uint32_t co
   uint64_t below = UINT64_MAX, sequence = 0;
   int32_t status = check_load(ctx, absent, &report, &own);
   if (status) return status;
-  if (!slots || !count) return {MACRO}_EINVAL;
+  if (!count) return {MACRO}_EINVAL;
+  status = check_input(ctx, slots, count * sizeof *slots, _Alignof({name}_slot));
+  if (status) return status;
   for (uint32_t i = 0; i < count; i++)
     if (!slots[i].read) return {MACRO}_EINVAL;
   memset(report, 0, sizeof *report);

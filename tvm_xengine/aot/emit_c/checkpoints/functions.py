@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_xengine.aot.emit_c.checkpoints.c_text import LOAD, RECORDS, SAVE, SLOTS
+from tvm_xengine.aot.emit_c.guards import no_rate
 from tvm_xengine.aot.emit_c.status import CHECK_CTX
 from tvm_xengine.aot.package.checkpoint_file import (
     HEADER_BYTES,
@@ -61,6 +62,9 @@ def checkpoint_functions(package: Package) -> str:
         "settings": max(len(package.hyper), 1),
         "store": _each(package, "  values[{at}] = ctx->{name};") or "  values[0] = 0.0f;",
         "restore": _each(package, "  ctx->{name} = values[{at}];") or "  (void)values;",
+        "may_be_set": "\n".join(
+            f"  if ({no_rate(f'values[{at}]')}) return 0;" for at in range(len(package.hyper))
+        ),
         "rank": max(*ranks, 1),
         "longest_name": max(*names, 1),
         "head": max(HEADER_BYTES, longest),
