@@ -10,8 +10,9 @@ import pytest
 from tests.cluster.thread_ranks import in_ranks
 from tests.cluster.trains import Settings
 from tvm_xengine.cluster.agreement import check_agreement, check_same
-from tvm_xengine.cluster.ranks import RENDEZVOUS, Ranks
+from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.errors import InvalidPlatformError, RendezvousError
+from tvm_xengine.processes.launched import RENDEZVOUS
 
 PLATFORM = Settings("mlp", "").platform
 

@@ -122,6 +122,14 @@ def test_a_keyboard_interrupt_returns_the_best_schedule_and_leaves_no_worker(sol
     assert children() == before
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_who_gives_up_early_does_not_wait_for_budgets_that_work(share: float) -> None:
+    limits = Limits(5.0, give_up_share=share)
+    result = solve(repeated_start(12), "keep-all", limits=limits)
+    assert result.status is Status.NO_SOLUTION
+    assert (result.diagnosis is None) == (share < 1)
+
+
 def test_why_a_solve_ended_is_said() -> None:
     assert solve(repeated_start(16)).stopped_by is StopReason.PROOF
     assert solve(repeated_start(12), "recompute-all").stopped_by is not StopReason.LIMIT

@@ -15,8 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tvm_xengine.cluster.hosts import HOST
-from tvm_xengine.cluster.ranks import RENDEZVOUS, TIMEOUT, TIMEOUT_S
+from tvm_xengine.cluster.ranks import TIMEOUT, TIMEOUT_S
 from tvm_xengine.processes.end_with_parent import end_with_parent
+from tvm_xengine.processes.launched import RENDEZVOUS
 
 _POLL_S = 0.05
 _GRACE_S = 1.0

@@ -19,13 +19,12 @@ from tvm_xengine.errors import (
     RankLostError,
     RendezvousError,
 )
+from tvm_xengine.processes.launched import RENDEZVOUS
 from tvm_xengine.scheduling.platform import Platform
 
 if TYPE_CHECKING:
     import torch
 
-RENDEZVOUS = "TVM_XENGINE_RENDEZVOUS"
-"""Environment variable with the file in which the processes of `tvm-xengine launch` find each other."""
 TIMEOUT = "TVM_XENGINE_RANK_TIMEOUT_S"
 """Environment variable with the seconds after which a process that does not answer is given up."""
 TIMEOUT_S = 60.0

@@ -13,6 +13,7 @@ from typing import TextIO
 
 # What takes long to import is imported once interrupts are taken.
 from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
+from tvm_xengine.processes.launched import is_launched
 from tvm_xengine.processes.torch_later import load_torch_later
 
 _REFUSED = 2  # as shells and argparse report wrong usage
@@ -86,7 +87,8 @@ def run(
 
 
 def _interrupted() -> int:
-    _say("interrupted; what was measured is kept")
+    if not is_launched():
+        _say("interrupted; what was measured is kept")
     return _INTERRUPTED
 
 

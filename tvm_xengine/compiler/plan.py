@@ -88,11 +88,11 @@ def plan_costed(
     watch = _Watch.of(Clock.shared(limits.time_limit_s, limits.clock), stores)
     options = replace(options, over_at_s=watch.clock.over_at_s)
     if working_sets(fitting.problem).is_infeasible():
-        return _in_leaner_form(fitting, None, watch, options, reporter)
+        return _in_leaner_form(fitting, watch, options, reporter)
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
-    except NoScheduleError as error:
-        return _in_leaner_form(fitting, error, watch, options, reporter)
+    except NoScheduleError:
+        return _in_leaner_form(fitting, watch, options, reporter)
     floor = least_value(planned.plan.problem, options.objective)
     if fitting is not costed:
         floor = min(floor, least_value(costed.problem, options.objective))
@@ -106,32 +106,23 @@ def plan_costed(
 
 def _in_leaner_form(
     fitting: CostedStep,
-    error: NoScheduleError | None,
     watch: _Watch,
     options: PlanOptions,
     reporter: Reporter,
 ) -> PlannedStep:
-    """The plan in another form than the whole batch, of which there is none.
-
-    Parameters
-    ----------
-    error
-        Of the search for one; None where the op that needs most says that there is none, so that none was
-        searched.
-    """
+    """The plan in another form than the whole batch, of which none was found yet."""
     time_left, stores = TimeLeft.of(watch.clock), watch.stores
-    every = forms(fitting, stores, reporter, time_left.may_cut)
-    found = best_forms(every, options.objective, time_left)
+    every = forms(fitting, stores, reporter, time_left)
+    slices = fitting.lowered.slices
+    found = best_forms(every, options.objective, time_left, whole_slices=slices)
     clock = watch.clock
     limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
     if found[0].plan is None and (found[0].step is fitting or limit_s < LEAST_SOLVE_S):
-        if error is None:
-            within = options.within(max(LEAST_SOLVE_S, limit_s))
-            try:
-                return plan_kernels(fitting, within, stores, reporter)
-            except NoScheduleError as diagnosis:
-                error = diagnosis
-        raise _saying_what_is_untried(error, time_left) from error
+        within = options.within(max(LEAST_SOLVE_S, limit_s))
+        try:
+            return plan_kernels(fitting, within, stores, reporter)
+        except NoScheduleError as error:
+            raise _saying_what_is_untried(error, time_left) from error
     options = replace(options, over_at_s=clock.over_at_s)
     try:
         planned = best_planned(found, limit_s, options, stores, reporter).planned

@@ -91,7 +91,8 @@ class Limits:
     gap_ratio
         Stop as soon as (value - bound) / value is at most this.
     give_up_share
-        ``auto`` stops after this share of the time limit if it has no schedule by then.
+        ``auto`` stops after this share of the time limit if it has no schedule by then. With less than 1
+        no budgets are looked for that work: who gives up has something else to try.
     poor_share, good_ratio
         It stops after this share, too, if it has none by then whose value is at most so many times the
         bound that is known before the search.
@@ -105,6 +106,11 @@ class Limits:
     poor_share: float = 1.0
     good_ratio: float = math.inf
     clock: TimeSource = MACHINE_TIME
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether ``auto`` gives up early where it has no schedule."""
+        return self.give_up_share < 1
 
     @classmethod
     def of(cls, time_limit_s: float, gap_ratio: float, work_limit: float | None) -> Limits:

@@ -170,7 +170,9 @@ def solve(
     )
     problem = problem.without_constraints
     result = answer(problem, request)
-    if result.schedule is None and result.diagnosis is None and not request.stop.is_set():
+    is_given_up = limits.gives_up and result.status is not Status.INFEASIBLE
+    is_open = result.schedule is None and result.diagnosis is None and not request.stop.is_set()
+    if is_open and not is_given_up:
         from tvm_xengine.solvers.diagnosis import diagnose
 
         result = replace(result, diagnosis=diagnose(problem, request))

@@ -16,6 +16,7 @@ from tvm_xengine.commands import dispatch
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.entry import main
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.processes.launched import RENDEZVOUS
 
 FULL = Path("/dev/full")
 
@@ -63,6 +64,15 @@ def test_a_failure_is_one_sentence(
     assert said in errors
     assert "Traceback" not in errors
     assert errors.count("\n") <= 1
+
+
+def test_of_several_processes_only_their_command_says_that_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(RENDEZVOUS, "file")
+    fail_with(KeyboardInterrupt(), monkeypatch)
+    assert main(["train", "mlp"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")

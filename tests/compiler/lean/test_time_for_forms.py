@@ -105,7 +105,7 @@ def test_time_for_measuring_is_not_taken_from_the_limit(
         stores.measurements.measured_s += 100.0
         raise NoScheduleError("no schedule")
 
-    def best_forms(*given: object) -> list[forms.Form[CostedStep]]:
+    def best_forms(*given: object, **_: object) -> list[forms.Form[CostedStep]]:
         asked.append(cast("forms.TimeLeft", given[-1]).left_s)
         return [forms.Form(problem.costed)]
 
@@ -121,7 +121,18 @@ def test_time_for_measuring_is_not_taken_from_the_limit(
 def test_without_time_only_the_whole_batch_is_looked_at(problem: StepProblem) -> None:
     costed, stores = problem.costed, problem.lowered.stores
     time_left = forms.TimeLeft(0.0)
-    every = forms.forms(costed, stores, Reporter(), time_left.may_cut)
+    every = forms.forms(costed, stores, Reporter(), time_left)
     found = forms.best_forms(every, Objective.COST, time_left)
     assert time_left.is_cut_short
     assert [form.step.lowered.slices for form in found] == [1]
+
+
+@pytest.mark.parametrize("spare_s", [0.5, 60.0])
+def test_slices_come_first_where_time_is_too_short_for_the_whole_batch(
+    spare_s: float, problem: StepProblem
+) -> None:
+    """Any variants of the whole batch may come to nothing, and making them takes the time of the slices."""
+    costed, stores = problem.with_budget_ratio(1.0).costed, problem.lowered.stores
+    time_left = forms.TimeLeft(forms.cut_s(costed.offered, 2) + spare_s)
+    every = forms.forms(costed, stores, Reporter(), time_left)
+    assert (next(every).lowered.slices > 1) == (spare_s < 1.0)

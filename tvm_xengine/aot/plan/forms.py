@@ -127,14 +127,14 @@ def plan_forms(
                 looked_at.append(step)
                 yield step
 
-        best = best_forms(forms(), options.objective, time_left)[0]
+        best = best_forms(forms(), options.objective, time_left, whole_slices=whole.lowered.slices)[
+            0
+        ]
         is_proven = error.is_proven and not time_left.is_cut_short
         is_proven &= all(
             step is whole or step is best.step or working_sets(step.problem).is_infeasible()
             for step in looked_at
         )
-        if best.plan is None and best.step is whole:
-            raise NoScheduleError(str(error), is_proven=is_proven) from error
     rest = options.within(max(clock.left_s, _LEAST_S))
     start = None if best.plan is None else best.plan.schedule
     try:

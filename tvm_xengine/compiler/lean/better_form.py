@@ -108,11 +108,11 @@ def better_form(
     if value <= (1 + _LARGE_WASTE_RATIO) * floor:
         forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
     time_left = TimeLeft(forms_s, source=options.limits.clock)
+    every = forms(costed, stores, reporter, time_left)
+    slices = costed.lowered.slices
     found = [
         form
-        for form in best_forms(
-            forms(costed, stores, reporter, time_left.may_cut), objective, time_left, below=below
-        )
+        for form in best_forms(every, objective, time_left, whole_slices=slices, below=below)
         if form.step is not costed and form.plan is not None
     ]
     if costed.choice is CostChoice.ACTIVE:

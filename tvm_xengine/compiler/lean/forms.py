@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.kernels import with_variants
+from tvm_xengine.compiler.lean.kernels import variants_s, with_needed_variants, with_variants
 from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
@@ -133,11 +133,15 @@ class TimeLeft:
 
     def may_cut(self, step: LoweredStep, parts: int) -> bool:
         """Whether a cut of a step in so many slices would end in time."""
-        takes_s = cut_s(step, parts)
-        self.is_cut_short = takes_s > self.left_s
-        if not self.is_cut_short:
-            self.source.worked(takes_s)
+        self.is_cut_short = not self.may_take(cut_s(step, parts))
         return not self.is_cut_short
+
+    def may_take(self, takes_s: float) -> bool:
+        """Whether there is time for what takes so long; it is counted if there is."""
+        if takes_s > self.left_s:
+            return False
+        self.source.worked(takes_s)
+        return True
 
 
 def cut_s(step: LoweredStep, parts: int) -> float:
@@ -150,34 +154,47 @@ def forms(
     costed: CostedStep,
     stores: Stores,
     reporter: Reporter,
-    may_cut: Callable[[LoweredStep, int], bool] = lambda _step, _parts: True,
+    time_left: TimeLeft | None = None,
 ) -> Iterator[CostedStep]:
     """The step with variants of its kernels, whole and then in more and more slices.
 
     Slices need less for activations only, so there are none where a budget has no room for the state. Where
-    none has room for the whole batch, the first slices are so small that all of one can be kept.
+    none has room for the whole batch, the first slices are so small that all of one can be kept. Where
+    time is short, slices have no more variants than they need, and come first if it does not suffice for the
+    whole batch, too, which may have no plan with any variants.
 
     Parameters
     ----------
     costed
         With the kernels that ops need whose own do not fit.
-    may_cut
-        Asked before each cut, with the step and the number of slices.
+    time_left
+        For all of it, and for plans of any cost in between; by default there is enough.
     """
+    time_left = time_left or TimeLeft(math.inf)
     is_beyond = working_sets(costed.problem).is_infeasible()  # with any kernels
-    yield costed if is_beyond else with_variants(costed, stores, reporter)
     home_bytes = working_sets(costed.problem).home_bytes
-    if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
-        return
-    for parts in in_order_of_promise(costed, is_beyond=is_beyond):
-        if not may_cut(costed.offered, parts):
-            return
+    has_room = all(
+        home_bytes[one.name] <= one.budget_bytes for one in costed.problem.platform.devices
+    )
+    slices = list(in_order_of_promise(costed, is_beyond=is_beyond)) if has_room else []
+    whole_s = variants_s(costed) + any_plan_s(costed.problem)
+    cut_first_s = cut_s(costed.offered, slices[0]) if slices else 0.0
+    is_hurried = slices and not is_beyond and whole_s + cut_first_s > time_left.left_s
+    if not is_hurried:
+        yield costed if is_beyond else with_variants(costed, stores, reporter)
+    for parts in slices:
+        if not time_left.may_cut(costed.offered, parts):
+            break
         reporter.status(f"dividing the batch in {parts} slices")
         sliced = costed_in_slices(costed, parts, stores, reporter)
         reporter.status("")
         if sliced is None:
-            return
-        yield with_variants(sliced, stores, reporter)
+            break
+        has_time = not is_hurried and time_left.may_take(variants_s(sliced))
+        with_enough = with_variants if has_time else with_needed_variants
+        yield with_enough(sliced, stores, reporter)
+    if is_hurried and time_left.may_take(variants_s(costed)):
+        yield with_variants(costed, stores, reporter)
 
 
 def in_order_of_promise(costed: CostedStep, *, is_beyond: bool) -> Iterable[int]:
@@ -200,6 +217,7 @@ def best_forms(
     objective: Objective,
     time_left: TimeLeft,
     *,
+    whole_slices: int = 1,
     below: float = math.inf,
 ) -> list[Form[StepT]]:
     """The best forms of the whole batch and in slices, best first.
@@ -211,7 +229,9 @@ def best_forms(
     Parameters
     ----------
     steps
-        The step with variants of its kernels, whole and then in more and more slices.
+        The step with variants of its kernels, whole and in more and more slices.
+    whole_slices
+        The slices of the whole batch, more than one where shares of it run side by side.
     below
         Only forms that may have a plan of a smaller value; there may be none then.
     time_left
@@ -219,10 +239,8 @@ def best_forms(
     """
     found: list[Form[StepT]] = []
     without: list[tuple[float, Form[StepT]]] = []
-    whole_slices: int | None = None
     for step in steps:
         problem = step.problem
-        whole_slices = step.lowered.slices if whole_slices is None else whole_slices
         is_worthwhile = least_value(problem, objective) < below
         if is_worthwhile:
             is_infeasible = working_sets(problem).is_infeasible()
