@@ -22,11 +22,13 @@ from tvm_xengine.solvers.result import Limits, SolveResult, StopReason
 from tvm_xengine.solvers.solve import answer, solve
 
 
+@pytest.mark.parametrize("give_up_share", [0.8, 1.0])
 @pytest.mark.parametrize("limit_s", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("layout_s", [0.05, 0.25, 0.5, 1.0])
 def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
-    layout_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
+    layout_s: float, limit_s: float, give_up_share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Or soon after the share of the limit by which something else is tried."""
     problem, turned = training_chain(12, 60), TurnedTime()
 
     def too_large(
@@ -63,8 +65,10 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
     monkeypatch.setattr(question, "answer", answered)
     monkeypatch.setattr(question, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
-        plan_schedule(problem, PlanOptions(limits=Limits(limit_s, clock=turned)))
-    assert turned.at_s <= 1.1 * limit_s + 2
+        limits = Limits(limit_s, give_up_share=give_up_share, clock=turned)
+        plan_schedule(problem, PlanOptions(limits=limits))
+    after_s = 2.0 if give_up_share == 1 else clock.LEAST_SOLVE_S + 3 * layout_s
+    assert turned.at_s <= (give_up_share if give_up_share < 1 else 1.1) * limit_s + after_s
 
 
 def test_plans_for_one_answer_share_the_grace() -> None:

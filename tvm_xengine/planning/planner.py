@@ -121,7 +121,8 @@ def _answered(question: Question, *, is_own_stop: bool, prefer_reserved_home: bo
 def _found_plan(question: Question, first: SolveResult, known: Plan | None) -> Plan:
     """The best plan by the first answer and those after it, or else one of any cost."""
     if first.schedule is None:
-        other = _any_plan(question, first) if _was_too_slow(question, first) else None
+        is_last = not question.options.limits.gives_up and _was_too_slow(question, first)
+        other = _any_plan(question, first) if is_last else None
         if other is None:
             raise NoScheduleError(
                 no_schedule_message(question.problem, first),
@@ -132,7 +133,10 @@ def _found_plan(question: Question, first: SolveResult, known: Plan | None) -> P
     try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
-        other = known or _passed_plan(question, first, math.inf) or _any_plan(question, first)
+        gives_up = question.options.limits.gives_up
+        other = known or _passed_plan(question, first, math.inf, is_quick=gives_up)
+        if other is None and not gives_up:
+            other = _any_plan(question, first)
         if other is None:
             raise
         return other
@@ -180,7 +184,7 @@ def _plan_with_arenas(question: Question, first: SolveResult) -> Plan:
 
     def tightened(margin: Mapping[str, int], attempt: int, last: SolveResult) -> SolveResult | None:
         margins.append(margin)
-        return question.tightened(margin, attempt, last)
+        return question.tightened(margin, attempt, last, until_s=question.until_given_up_s)
 
     result, arenas = fit_layout(first, question.lay_out, tightened)
     if result is not first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -129,10 +130,17 @@ class Question:
         attempt: int,
         start: Schedule | None,
         solver: str | None = None,
+        until_s: float = math.inf,
     ) -> SolveResult:
-        """An answer in a share of the time that is left, from a schedule that may break budgets."""
+        """An answer in a share of the time that is left, from a schedule that may break budgets.
+
+        Parameters
+        ----------
+        until_s
+            It has no longer than that, but for the least time of a solve.
+        """
         options = self.options
-        limit_s = self.clock.share_s(share)
+        limit_s = min(self.clock.share_s(share), max(LEAST_SOLVE_S, until_s))
         solver = solver or self._solver_for(limit_s)
         request = Request(
             objective=options.objective,
@@ -156,6 +164,7 @@ class Question:
         attempt: int,
         last: SolveResult,
         until_processor_s: float = 0.0,
+        until_s: float = math.inf,
     ) -> SolveResult | None:
         """An answer under budgets that are smaller by the margin, from the last one; None without.
 
@@ -163,15 +172,17 @@ class Question:
         ----------
         until_processor_s
             By processor time; till then there is one although the time is up.
+        until_s
+            Seconds in which it has to begin.
         """
         is_late = not self.clock.may_retry and self.clock.source.process_s() >= until_processor_s
-        if is_late or self.stop.is_set():
+        if is_late or until_s <= 0 or self.stop.is_set():
             return None
         problem = with_smaller_budgets(self.problem, margin)
         if problem is None:
             return None
         share = _OVERLAPPED_RETRY_SHARE if self.is_overlapped else RETRY_SHARE
-        result = self.again(problem, share, attempt + 1, last.schedule)
+        result = self.again(problem, share, attempt + 1, last.schedule, until_s=until_s)
         return result if result.schedule is not None else None
 
     def lay_out(
@@ -206,6 +217,14 @@ class Question:
         """For the layout of a schedule of so many steps."""
         is_hurried = self.clock.left_s <= _UNHURRIED_S and steps >= LONG_STEPS
         return quick_effort(steps) if is_hurried else PACKING_EFFORT
+
+    @property
+    def until_given_up_s(self) -> float:
+        """Seconds in which a plan has to be found before something else is tried."""
+        limits = self.options.limits
+        if not limits.gives_up:
+            return math.inf
+        return limits.give_up_share * limits.time_limit_s - self.clock.elapsed_s
 
     @property
     def is_overlapped(self) -> bool:
