@@ -118,7 +118,7 @@ def _in_leaner_form(
     clock = watch.clock
     limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
     if found[0].plan is None and (found[0].step is fitting or limit_s < LEAST_SOLVE_S):
-        within = options.within(max(LEAST_SOLVE_S, limit_s))
+        within = options.within(max(_NO_TIME_S, limit_s))
         try:
             return plan_kernels(fitting, within, stores, reporter)
         except NoScheduleError as error:

@@ -136,3 +136,13 @@ def test_slices_come_first_where_time_is_too_short_for_the_whole_batch(
     time_left = forms.TimeLeft(forms.cut_s(costed.offered, 2) + spare_s)
     every = forms.forms(costed, stores, Reporter(), time_left)
     assert (next(every).lowered.slices > 1) == (spare_s < 1.0)
+
+
+def test_without_time_for_variants_the_whole_batch_is_looked_at_as_it_is(
+    problem: StepProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "costed_in_slices", lambda *_given: None)
+    monkeypatch.setattr(forms, "variants_s", lambda _costed: 60.0)
+    costed = problem.with_budget_ratio(1.0).costed
+    time_left = forms.TimeLeft(10.0)
+    assert [*forms.forms(costed, problem.lowered.stores, Reporter(), time_left)] == [costed]

@@ -95,8 +95,12 @@ def test_tensors_in_one_memory_are_taken_where_each_may_be_held_by_itself(
         (lambda layer, x: None, "forward returns no tensor"),
         (lambda layer, x: layer(x).sum().item(), "forward returns no tensor"),
         (lambda layer, x: layer(x) * x.sum().item(), "compute with the tensor"),
+        (
+            lambda layer, x: torch.linalg.lstsq(layer(x), x).solution,
+            r"module: aten\.linalg_lstsq\.default returns .*; write that part .* other operators",
+        ),
     ],
-    ids=["nothing", "a number", "a number inside"],
+    ids=["nothing", "a number", "a number inside", "an operator without a shape"],
 )
 def test_a_forward_pass_without_tensors_says_what_to_return(
     function: Callable[..., Any], said: str

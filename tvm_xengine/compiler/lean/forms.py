@@ -180,6 +180,7 @@ def forms(
     whole_s = variants_s(costed) + any_plan_s(costed.problem)
     cut_first_s = cut_s(costed.offered, slices[0]) if slices else 0.0
     is_hurried = slices and not is_beyond and whole_s + cut_first_s > time_left.left_s
+    is_cut = False
     if not is_hurried:
         yield costed if is_beyond else with_variants(costed, stores, reporter)
     for parts in slices:
@@ -193,8 +194,11 @@ def forms(
         has_time = not is_hurried and time_left.may_take(variants_s(sliced))
         with_enough = with_variants if has_time else with_needed_variants
         yield with_enough(sliced, stores, reporter)
+        is_cut = True
     if is_hurried and time_left.may_take(variants_s(costed)):
         yield with_variants(costed, stores, reporter)
+    elif is_hurried and not is_cut:
+        yield costed
 
 
 def in_order_of_promise(costed: CostedStep, *, is_beyond: bool) -> Iterable[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _PREFIX = "module."
 """Before every name of a tensor in the wrapped module."""
+_OPERATOR = re.compile(r"\w+\.\w+\.\w+")
+"""All that torch.export says of an operator that it cannot follow, such as ``aten._ctc_loss.Tensor``."""
 
 Restore = Callable[[Sequence[Any]], Any]
 """Puts flat outputs into the structure that a module returns."""
@@ -335,6 +338,11 @@ def _with_advice(refusal: str) -> str:
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
             " `if t > 0` do, and so do a batch norm with momentum=None and a transformer that is not told"
             " whether its mask is causal; compute with the tensor (give tgt_is_causal or is_causal)"
+        )
+    if _OPERATOR.fullmatch(refusal):
+        return (
+            f"{refusal} returns tensors whose shapes are known only once it runs, and a step has static"
+            " shapes; write that part of the model or loss with other operators"
         )
     if "fake tensor in the exported program constant's list" in refusal:
         return (
