@@ -42,7 +42,7 @@ def make() -> Application:
         parameter.requires_grad_(False)
     title = "Image fine-tuning: the camera hangs upside down."
     device = {"batch": 4, "steps": 64, "lr": 0.03, "arena": "96KiB"}
-    return Application(title, net, turned, hanging, **device, usual=upright.inputs[:256])
+    return Application(title, net, turned, hanging, **device, usual=upright.first(256))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def make() -> Application:
     )
     title = "Keyword spotting: learns the voice of its user."
     device = {"batch": 4, "steps": 72, "lr": 0.05, "arena": "192KiB"}
-    return Application(title, net, learned, tested, **device, usual=known.inputs[:256])
+    return Application(title, net, learned, tested, **device, usual=known.first(256))
 
 
 if __name__ == "__main__":

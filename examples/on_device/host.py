@@ -31,6 +31,10 @@ class Samples:
     inputs: np.ndarray
     labels: np.ndarray
 
+    def first(self, count: int) -> "Samples":
+        """So many of them."""
+        return Samples(self.inputs[:count], self.labels[:count])
+
 
 @dataclass(frozen=True)
 class Application:
@@ -38,7 +42,7 @@ class Application:
 
     `network` is in evaluation mode; its frozen parameters do not require gradients. `learned` holds
     whole batches, which are repeated until `steps` steps are made; `tested` is never trained on.
-    `usual` are inputs of pretraining, whose ranges scale the layers of an int8 backbone.
+    `usual` are samples of pretraining; the ranges of their values scale an int8 backbone.
     """
 
     title: str
@@ -49,7 +53,7 @@ class Application:
     steps: int
     lr: float
     arena: str
-    usual: np.ndarray
+    usual: Samples
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def export(app: Application, target: str, frozen: str, folder: Path) -> CodeByte
     command += ["--entry", "train_step", "infer", "--label-type", "uint8"]
     command += ["--arena-bytes", app.arena, "-o", "model", "--quiet", "--frozen", frozen]
     if frozen == "int8":
-        np.savez(folder / "usual.npz", x=app.usual)
+        np.savez(folder / "usual.npz", x=app.usual.inputs, y=app.usual.labels.astype(np.uint8))
         command += ["--calibration", "usual.npz"]
     if code := subprocess.run(command, cwd=folder, check=False).returncode:
         sys.exit(code)  # the command has said why

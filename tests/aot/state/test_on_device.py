@@ -42,9 +42,7 @@ def application(tmp_path: Path) -> Path:
     export(model, tmp_path / "model", entries=("train_step", "infer"), recipe=recipe)
     rng = np.random.default_rng(0)
     samples = Samples(rng.standard_normal((6, 16), "float32"), rng.integers(0, 4, 6))
-    app = Application(
-        "A test.", nn.Identity(), samples, samples, 6, STEPS, 0.01, "", samples.inputs
-    )
+    app = Application("A test.", nn.Identity(), samples, samples, 6, STEPS, 0.01, "", samples)
     write_samples(app, CodeBytes(1, 2), tmp_path)
     return tmp_path
 
