@@ -277,6 +277,11 @@ int main(void) {
           case 1: slots = (void *)((uint8_t *)slots + 1 + any(7)); is_bad = 1; break;
           case 2: if (any(2)) slots[any(SLOTS)].read = NULL; else slots[any(SLOTS)].write = NULL; break;
           case 3: slots = (void *)(regions[0].at + any((uint32_t)regions[0].bytes / 16) * 16); is_bad = 1; break;
+          case 4: /* over its beginning */
+            slots = (void *)(regions[0].at - 8 * (1 + any(SLOTS * sizeof(F(_slot)) / 8 - 1)));
+            count = SLOTS;
+            is_bad = 1;
+            break;
           default: break;
         }
         if (kind == 8) {
