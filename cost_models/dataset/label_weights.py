@@ -18,7 +18,23 @@ _TIME_POWER = 0.25
 
 
 def weights_of(data: Dataset) -> NDArray[np.float64]:
-    """Weights with mean 1, (rows,): of noise as a variance, and of time."""
-    noise = np.minimum(data.noise_ratio, _MOST_NOISE_RATIO)
+    """Weights with mean 1, (rows,): of noise as a variance, and of time.
+
+    A kernel with one calm round says nothing of its noise, and the rounds of another agree by
+    chance, so none has less than half of its machine's kernels.
+    """
+    noise = np.minimum(np.maximum(data.noise_ratio, _machines_noise(data)), _MOST_NOISE_RATIO)
     weights = data.time_us**_TIME_POWER / (_NOISE_RATIO**2 + noise**2)
     return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+def _machines_noise(data: Dataset) -> NDArray[np.float64]:
+    """The median noise of the kernels of each row's machine that have several rounds, (rows,)."""
+    machines = np.array(data.machines or [""] * len(data))
+    is_repeated = np.array([len(rounds) > 1 for rounds in data.rounds_us], dtype=bool)
+    noise = np.zeros(len(data))
+    for machine in set(machines):
+        here = machines == machine
+        if (here & is_repeated).any():
+            noise[here] = np.median(data.noise_ratio[here & is_repeated])
+    return noise

@@ -23,6 +23,10 @@ from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, pr
 _LEAST_HOT_SHARE = 0.5
 """Of a cold time, where the hot one was not measured: colder caches rarely double a time."""
 
+_DIGITS = 6
+"""Behind the point of what is learned: processors round the last bits of logarithms differently, and
+the trees should be the same on each."""
+
 _LIMITS = (0.01, 0.99)
 """Quantiles of learned corrections beyond which none goes."""
 
@@ -51,7 +55,7 @@ class AdaptedTrees:
 
     members: int = 3
     trees: int = 400
-    depth: int = 4
+    depth: int = 6
     learning_rate: float = 0.06
     shrinkage: float = 10.0
     coverage: float = 0.8
@@ -87,7 +91,8 @@ class AdaptedTrees:
         extra_us = cold.extra_us(data.table)
         guessed = np.maximum(data.time_us - extra_us, _LEAST_HOT_SHARE * data.time_us)
         hot_us = np.where(np.isfinite(data.hot_us), data.hot_us, guessed)
-        machine, left = np.log(hot_us / prior_us), np.log(data.time_us / (hot_us + extra_us))
+        machine = _rounded(np.log(hot_us / prior_us))
+        left = _rounded(np.log(data.time_us / (hot_us + extra_us)))
         return AdaptedPredictor(
             prior=prior,
             prior_digest=self.prior_digest,
@@ -108,7 +113,7 @@ class AdaptedTrees:
         matrix = xgboost.DMatrix(corrected_view(data.table), label=target, weight=weights)
         parameters = {
             "objective": "reg:squarederror",
-            "base_score": float(np.average(target, weights=weights)),
+            "base_score": round(float(np.average(target, weights=weights)), _DIGITS),
             "tree_method": "hist",
             "max_bin": 64,
             "max_depth": self.depth,
@@ -126,6 +131,10 @@ class AdaptedTrees:
         )
 
 
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.round(values, _DIGITS), dtype=np.float64)
+
+
 def _limits(target: NDArray[np.float64]) -> Limits:
     low, high = np.quantile(target, _LIMITS)
-    return float(low), float(high)
+    return round(float(low), _DIGITS), round(float(high), _DIGITS)

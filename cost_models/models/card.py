@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.features.table import IS_LIBRARY, LIBRARY_VECTOR, FeatureTable
-from tvm_xengine.cost_models.judging.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.judging.metrics import Metrics, metrics_of, noise_floor
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, held_out
 from tvm_xengine.cost_models.models.model_file import TimePredictor
@@ -50,7 +50,15 @@ def make_card(
         "time_us_quantiles": [float(f"{value:.4g}") for value in ranges],
         "library_vectors_bytes": library_vectors_bytes(data.table),
         "largest_flops": float(data.table.flops.max()),
-        "held_out_families": asdict(metrics_of(data.time_us[rows], predicted, families)),
-        "noise_floor": None if noise is None else asdict(noise),
+        "held_out_families": _figures(metrics_of(data.time_us[rows], predicted, families)),
+        "noise_floor": None if noise is None else _figures(noise),
         "hyper_parameters": asdict(model),
+    }
+
+
+def _figures(metrics: Metrics) -> dict[str, float]:
+    """With digits that are the same on every processor."""
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in asdict(metrics).items()
     }

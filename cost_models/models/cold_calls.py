@@ -12,6 +12,9 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 COLD_START = (0.3, 1e-4)
 """Where the search begins: some cache misses of a call, and 10 GB/s."""
 
+_DIGITS = 4
+"""More would be noise, and differ with the processor that fits."""
+
 
 @dataclass(frozen=True)
 class ColdCalls:
@@ -31,13 +34,12 @@ class ColdCalls:
 def fit_cold_calls(
     hot_us: NDArray[np.float64], cold_us: NDArray[np.float64], table: FeatureTable
 ) -> ColdCalls:
-    """Both numbers, by robust least squares of logarithms."""
+    """Both numbers, by robust least squares of logarithms, with the digits that are known."""
     from scipy.optimize import least_squares  # loads slowly, and who predicts does not fit
 
     def residuals(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
         found = ColdCalls(*map(float, np.exp(logarithms)))
         return np.asarray(np.log((hot_us + found.extra_us(table)) / cold_us), dtype=np.float64)
 
-    return ColdCalls(
-        *map(float, np.exp(least_squares(residuals, np.log(COLD_START), loss="soft_l1").x))
-    )
+    found = np.exp(least_squares(residuals, np.log(COLD_START), loss="soft_l1").x)
+    return ColdCalls(*(float(f"{each:.{_DIGITS}g}") for each in found))

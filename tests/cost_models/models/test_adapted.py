@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands.in_process import run_command
 from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.dataset.label_weights import weights_of
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
@@ -65,6 +66,33 @@ def test_cold_calls_are_the_same_from_few_and_from_many_kernels():
     ]
     assert all(isinstance(each, ColdCalls) for each in found)
     assert found[0].call_us == pytest.approx(found[1].call_us, rel=0.02)
+
+
+def test_a_model_does_not_hang_on_the_last_bits_of_a_processor():
+    """Processors round logarithms and sums differently; the times here differ by as much."""
+    data = elsewhere()
+    ratio = 1.0 + 1e-13 * np.random.default_rng(1).choice([-1.0, 1.0], len(data))
+    other = replace(data, time_us=data.time_us * ratio, hot_us=data.hot_us / ratio)
+    first, second = (AdaptedTrees(members=1).fit(each) for each in (data, other))
+    assert [b.save_raw() for b in first.machine] == [b.save_raw() for b in second.machine]
+    assert [b.save_raw() for b in first.caches] == [b.save_raw() for b in second.caches]
+    assert first.cold == second.cold
+    assert first.machine_limits == second.machine_limits
+    assert (first.widths, first.smearing) == (second.widths, second.smearing)
+
+
+def test_kernels_with_one_round_are_as_noisy_as_their_machine():
+    data = elsewhere(8)
+    rounds = tuple((1.0, 1.0) if row % 2 else (1.0,) for row in range(8))
+    noise = np.array([0.0, 0.2, 0.0, 0.3, 0.0, 0.01, 0.0, 0.02])
+    machines = ("noisy",) * 4 + ("calm",) * 4
+    given = replace(
+        data, time_us=np.ones(8), noise_ratio=noise, rounds_us=rounds, machines=machines
+    )
+    weights = weights_of(given)
+    assert weights[0] == weights[1] > weights[3]
+    assert weights[4] == weights[5] > weights[7]
+    assert weights[4] > 10 * weights[0]
 
 
 def test_a_model_of_another_prior_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
