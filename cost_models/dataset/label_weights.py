@@ -21,7 +21,7 @@ def weights_of(data: Dataset) -> NDArray[np.float64]:
     """Weights with mean 1, (rows,): of noise as a variance, and of time.
 
     A kernel with one calm round says nothing of its noise, and the rounds of another agree by
-    chance, so none has less than half of its machine's kernels.
+    chance, so none has less than the median of its machine.
     """
     noise = np.minimum(np.maximum(data.noise_ratio, _machines_noise(data)), _MOST_NOISE_RATIO)
     weights = data.time_us**_TIME_POWER / (_NOISE_RATIO**2 + noise**2)
