@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,27 +56,24 @@ def measure_code(
         return None
     flags = compile_flags(target, optimize)
     compiler = target.find_compiler()
-    text_bytes = 0
-    frames: list[int] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for source in sources:
-            path = directory / source
-            if path.suffix == ".c":
-                object_path = Path(scratch) / f"{path.stem}.o"
-                done = subprocess.run(
-                    [compiler, *flags, "-fstack-usage", "-c", str(path), "-o", str(object_path)],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
-                if done.returncode:
-                    said = reason(done.stderr)
-                    raise CompilationError(f"{target.compiler} refuses {source}: {said}")
-                frames.append(_largest_frame(object_path.with_suffix(".su")))
-            else:
-                object_path = path
-            text_bytes += _text_bytes(compiler, object_path)
-    is_known = all(source.endswith(".c") for source in sources)
+
+        def compiled(path: Path) -> Path:
+            if path.suffix != ".c":
+                return path
+            made = Path(scratch) / f"{path.stem}.o"
+            command = [compiler, *flags, "-fstack-usage", "-c", str(path), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                said = reason(done.stderr)
+                raise CompilationError(f"{target.compiler} refuses {path.name}: {said}")
+            return made
+
+        with ThreadPoolExecutor() as together:  # each compiler is a process
+            objects = list(together.map(compiled, (directory / source for source in sources)))
+        text_bytes = sum(_text_bytes(compiler, path) for path in objects)
+        is_known = all(source.endswith(".c") for source in sources)
+        frames = [_largest_frame(path.with_suffix(".su")) for path in objects if is_known]
     return CodeSize(text_bytes, sum(frames) if is_known else None, " ".join(flags))
 
 
