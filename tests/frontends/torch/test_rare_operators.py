@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.databases.torch_judge import judge
+from tests.databases.torch_samples import Sample
+from tests.databases.verdict import Status
 from tests.shares import share
 from tests.training.autograd import exported, worst_gradient_error
 from tvm_xengine.errors import UnsupportedModelError
@@ -321,3 +324,22 @@ def test_a_gradient_that_pytorch_lacks_is_refused() -> None:
     module = Operator(lambda x: torch.special.legendre_polynomial_p(x, 3), (3, 2))
     with pytest.raises(UnsupportedModelError, match="detach its operands"):
         build_training_step(exported(module, torch.randn(3, 2)))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_places_on_pixels_and_bounds_have_the_derivatives_of_pytorch(align_corners: bool) -> None:
+    """The identity, with which spatial transformers begin, puts every place at a kink."""
+
+    def read(image: torch.Tensor, theta: torch.Tensor, padding: str) -> torch.Tensor:
+        grid = F.affine_grid(theta, list(image.shape), align_corners=align_corners)
+        return F.grid_sample(image, grid, padding_mode=padding, align_corners=align_corners)
+
+    image = torch.randn(1, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    identity = torch.eye(2, 3)[None]
+    samples = [
+        Sample(read, ((image, theta, padding), {}))
+        for theta in (identity, -identity, torch.tensor([[[0.5, 0.0, 0.5], [0.0, 2.0, 0.0]]]))
+        for padding in ("zeros", "border", "reflection")
+    ]
+    verdicts = judge("grid_sample", samples)
+    assert {status for status, _ in verdicts} == {Status.EQUAL}, verdicts

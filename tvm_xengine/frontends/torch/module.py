@@ -336,8 +336,9 @@ def _with_advice(refusal: str) -> str:
         found = refusal.partition("\n")[0].rstrip(".")
         return (
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
-            " `if t > 0` do, and so do a batch norm with momentum=None and a transformer that is not told"
-            " whether its mask is causal; compute with the tensor (give tgt_is_causal or is_causal)"
+            " `if t > 0` do, and so do a batch norm with momentum=None, a transformer that is not told"
+            " whether its mask is causal, and a distribution that checks its arguments; compute with the"
+            " tensor (give tgt_is_causal, is_causal or validate_args=False)"
         )
     if _OPERATOR.fullmatch(refusal):
         return (

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 import numpy as np
+import torch
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
@@ -37,17 +38,20 @@ def affine_grid(builder: Builder, theta: Expr, size: Sequence[int], align_corner
     """theta applied to every place of an image of `size`, with coordinates from -1 to 1, x first."""
     batch, _, *space = (int(extent) for extent in size)
     rank = len(space)
-    axes = [_from_minus_one(extent, align_corners=align_corners) for extent in space]
-    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(space)], axis=-1)
     dtype = str(theta.ty.dtype)
-    rows = relax.const(places.reshape(1, prod(space), rank + 1).astype(dtype), dtype)
+    axes = [_from_minus_one(extent, dtype, align_corners=align_corners) for extent in space]
+    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(space, dtype)], axis=-1)
+    rows = relax.const(places.reshape(1, prod(space), rank + 1), dtype)
     moved = relax.op.matmul(rows, builder.emit(relax.op.permute_dims(theta, (0, 2, 1))))
     return builder.emit(relax.op.reshape(builder.emit(moved), (batch, *space, rank)))
 
 
-def _from_minus_one(extent: int, *, align_corners: bool) -> np.ndarray:
-    ends = np.linspace(-1, 1, extent) if extent > 1 else np.zeros(1)
-    return ends if align_corners else ends * (extent - 1) / extent
+def _from_minus_one(extent: int, dtype: str, *, align_corners: bool) -> np.ndarray:
+    """By PyTorch, whose rounding says on which side of a pixel a place lies."""
+    if extent == 1:
+        return np.zeros(1, dtype)
+    line = torch.linspace(-1, 1, extent, dtype=getattr(torch, dtype))
+    return np.asarray(line if align_corners else line * (extent - 1) / extent)
 
 
 def grid_sample(
@@ -90,11 +94,12 @@ def grid_sample(
 
 
 def _pixels(place: Expr, extent: int, align_corners: bool) -> Expr:
-    """From -1 to 1 into numbers of pixels."""
-    scale, shift = (extent - 1) / 2, (extent - 1) / 2
-    if not align_corners:
-        scale = extent / 2
-    return relax.op.add(relax.op.multiply(place, scalar(scale, place)), scalar(shift, place))
+    """From -1 to 1 into numbers of pixels, in PyTorch's order: places on a pixel are at a kink."""
+    from_zero = relax.op.add(place, scalar(1.0, place))
+    if align_corners:
+        return relax.op.multiply(from_zero, scalar((extent - 1) / 2, place))
+    scaled = relax.op.multiply(from_zero, scalar(extent / 2, place))
+    return relax.op.subtract(scaled, scalar(0.5, place))
 
 
 def _inside(builder: Builder, place: Expr, extent: int, padding: int, align_corners: bool) -> Expr:
@@ -108,7 +113,10 @@ def _inside(builder: Builder, place: Expr, extent: int, padding: int, align_corn
             place = builder.emit(relax.op.multiply(place, scalar(0.0, place)))
         else:
             place = _reflected(builder, place, low, span)
-    return builder.emit(relax.op.clip(place, 0.0, extent - 1.0))
+    # Unlike those of clip, gradients are 0 on the bounds themselves.
+    first, last = scalar(0.0, place), scalar(extent - 1.0, place)
+    raised = builder.emit(relax.op.where(relax.op.less_equal(place, first), first, place))
+    return builder.emit(relax.op.where(relax.op.greater_equal(raised, last), last, raised))
 
 
 def _reflected(builder: Builder, place: Expr, low: float, span: float) -> Expr:
