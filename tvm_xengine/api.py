@@ -44,7 +44,6 @@ from tvm_xengine.model.source import (
 )
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.messages import time_limit_warning
-from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
@@ -55,10 +54,10 @@ from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.stages.budgets import BudgetLike, budgets_of, check_budget
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
+from tvm_xengine.session.stages.plan_options import plan_options
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.solve import check_solver, refuse_uncounted
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
@@ -143,7 +142,7 @@ def compile(
     """
     schedule = as_schedule(lr_schedule)
     # What planning would refuse is refused before minutes of lowering.
-    _plan_options(objective, solver, backend, Limits.of(time_limit_s, 0.0, work_limit), 0)
+    plan_options(objective, solver, backend, Limits.of(time_limit_s, 0.0, work_limit), 0)
     check_budget(budget)
     replicas_of(replicas)
     if isinstance(costs, str):
@@ -441,7 +440,7 @@ def plan(
     wanted = replicas_of(replicas)
     if wanted is not None and objective == Objective.COST.value:
         objective = Objective.MAKESPAN.value
-    options = _plan_options(objective, solver, backend, limits, seed)
+    options = plan_options(objective, solver, backend, limits, seed)
     lowered = problem.lowered
 
     def make() -> StepPlan:
@@ -454,15 +453,6 @@ def plan(
         return StepPlan(lowered, planned)
 
     return plan_of_ranks(lowered, make)
-
-
-def _plan_options(
-    objective: str, solver: str, backend: str | None, limits: Limits, seed: int
-) -> PlanOptions:
-    chosen = one_of("objective", Objective, objective)
-    check_solver(solver, backend)
-    refuse_uncounted(solver, limits)
-    return PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
 
 
 @checked

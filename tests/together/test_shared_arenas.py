@@ -162,6 +162,14 @@ def test_what_does_not_fit_together_says_what_each_needs(tmp_path: Path, cache: 
     xe.plan_together(problems, {"a": enough}, time_limit_s=4.0)
 
 
+def test_a_solver_that_counts_no_work_is_refused_before_anything_is_planned(
+    tmp_path: Path, cache: Path
+) -> None:
+    problems = problems_of(QUICK, platform("one", tmp_path), cache)
+    with pytest.raises(ValueError, match="miqp does not count its work"):
+        xe.plan_together(problems, "100KiB", solver="miqp", work_limit=1.0)  # which fits nothing
+
+
 def test_other_platforms_and_budgets_are_refused(tmp_path: Path, cache: Path) -> None:
     one, two = (platform(on, tmp_path) for on in ("one", "two"))
     problems = {

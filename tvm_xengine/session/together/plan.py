@@ -11,8 +11,6 @@ from tvm_xengine.compiler.lean.forms import LESS_RATIO, forms
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.model.arguments import one_of, whole_number
-from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.planning.shared_budget import (
     SharedMemory,
     Sizes,
@@ -27,8 +25,9 @@ from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 from tvm_xengine.session.stages.budgets import BudgetLike, budgets_of
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.plan_options import plan_options
 from tvm_xengine.session.stages.problem import StepProblem
-from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.solvers.result import Limits
 
 
 @dataclass(frozen=True)
@@ -105,12 +104,11 @@ def plan_together(
     """
     if not problems:
         raise ValueError("expected at least one problem to plan, got none")
-    given = {name: problem.costed for name, problem in problems.items()}
-    costed = _under(given, budget)
     share = None if work_limit is None else work_limit / len(problems)
     limits = Limits.of(time_limit_s / len(problems), gap_ratio, share)
-    chosen = one_of("objective", Objective, objective)
-    options = PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
+    options = plan_options(objective, solver, backend, limits, seed)
+    given = {name: problem.costed for name, problem in problems.items()}
+    costed = _under(given, budget)
     plain = {name: one.problem for name, one in costed.items()}
     platform = same_platform({name: problem.platform for name, problem in plain.items()})
     budgets = {device.name: device.budget_bytes for device in platform.devices}
