@@ -1,17 +1,17 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scheduling.layouts import check_layout
 from tests.scheduling.test_simulate import chain, on, run_somehow
 from tests.strategies import cases, problems
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.arena.apart import check_apart, state_bytes, transient_bytes
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute, with_frees
+from tvm_xengine.scheduling.schedule import with_frees
 from tvm_xengine.scheduling.simulate import simulate
 
 
@@ -42,26 +42,9 @@ def test_nothing_that_lives_together_shares_a_byte(
     peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
     problem = replace(problem, state_apart=state_apart)
     arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
-    alignment = problem.platform.alignment_bytes
-    for device in problem.platform.devices:
-        owner = np.full((len(schedule.steps), arenas.arena_bytes[device.name]), -1)
-        pieces = [
-            (max(i.start, 0), i.end, arenas.offset_bytes[i.id], i.size_bytes)
-            for i in arenas.residency.instances
-            if i.device == device.name
-        ]
-        for position, step in enumerate(schedule.steps):
-            if isinstance(step, Compute) and step.device == device.name:
-                size = problem.run_cost(step.op, device.name, step.variant).workspace_bytes
-                if size:
-                    offset = arenas.workspace_offset_bytes[position]
-                    pieces.append((position, position, offset, size))
-        for name, (start, end, offset, size) in enumerate(pieces):
-            assert offset % alignment == 0
-            area = owner[start : end + 1, offset : offset + size]
-            assert (area == -1).all()
-            area[:] = name
-        assert arenas.arena_bytes[device.name] >= peak[device.name]
+    check_layout(problem, schedule, arenas)
+    for device in problem.platform.index:
+        assert arenas.arena_bytes[device] >= peak[device]
 
 
 @settings(max_examples=cases(50))

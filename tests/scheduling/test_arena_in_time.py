@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scheduling.layouts import check_layout
 from tests.scheduling.test_simulate import run_somehow
 from tests.strategies import cases, problems
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams import in_time
 from tvm_xengine.planning.streams.in_time import in_streams
+from tvm_xengine.scheduling.arena.fewer_waits import arenas_with_fewer_waits
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.arena.timeline import Timeline
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
@@ -143,3 +145,54 @@ def test_nobody_waits_for_bytes_in_a_layout_in_time(problem: Problem, data: st.D
     assert simulate(problem, schedule, arenas=arenas) == free
     by_steps = plan_arenas(problem, schedule, effort=1000)
     assert simulate(problem, schedule, arenas=by_steps).makespan_us >= free.makespan_us
+
+
+def test_a_search_finds_addresses_for_which_no_stream_waits() -> None:
+    problem, schedule = _two_copies(200)
+    promised, waiting = simulate(problem, schedule), plan_arenas(problem, schedule)
+    found = arenas_with_fewer_waits(
+        problem, schedule, waiting, Timeline(promised.intervals_us), effort=100
+    )
+    assert not found.excess_bytes(problem.platform)
+    assert simulate(problem, schedule, arenas=found).makespan_us == pytest.approx(22.0)
+
+
+def test_a_plan_beyond_the_budgets_gets_a_layout_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, schedule = _two_copies(200)
+    arenas = plan_arenas(problem, schedule)
+    beyond = replace(arenas, arena_bytes={"d0": 300, "d1": arenas.arena_bytes["d1"]})
+    monkeypatch.setattr(in_time, "plan_arenas", lambda *_given, **_options: beyond)
+    plan = Plan.of_schedule(problem, schedule, "x")
+    overlapped = replace(plan.result, objective=Objective.MAKESPAN)
+    found = in_streams(replace(plan, arenas=beyond, result=overlapped))
+    assert found.arenas.arena_bytes["d0"] == 200
+    assert found.step_us() == pytest.approx(22.0)
+
+
+@settings(max_examples=cases(100))
+@given(problems(max_devices=3), st.data())
+def test_layouts_with_fewer_waits_hold_what_lives_together_apart(
+    problem: Problem, data: st.DataObject
+) -> None:
+    steps = run_somehow(problem, data)
+    if not steps:
+        return
+    schedule = with_frees(problem, steps)
+    reserve_home = data.draw(st.booleans())
+    problem = problem.with_budgets(dict.fromkeys(problem.platform.index, UNLIMITED_BYTES))
+    by_steps = plan_arenas(problem, schedule, effort=1000, reserve_home=reserve_home)
+    # So that the layout by steps just fits, and waits.
+    problem = problem.with_budgets({name: max(1, n) for name, n in by_steps.arena_bytes.items()})
+    free = simulate(problem, schedule, enforce_budgets=False)
+    found = arenas_with_fewer_waits(
+        problem,
+        schedule,
+        by_steps,
+        Timeline(free.intervals_us),
+        effort=2000,
+        reserve_home=reserve_home,
+    )
+    check_layout(problem, schedule, found)
+    assert not found.excess_bytes(problem.platform)
+    before, after = (simulate(problem, schedule, arenas=each) for each in (by_steps, found))
+    assert after.makespan_us <= before.makespan_us

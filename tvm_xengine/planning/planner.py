@@ -16,7 +16,7 @@ from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.question import LONG_STEPS, PlanOptions, Question
-from tvm_xengine.planning.streams.in_time import as_it_runs
+from tvm_xengine.planning.streams.in_time import as_it_runs, with_fewer_waits
 from tvm_xengine.planning.streams.overlapped import faster_in_streams
 from tvm_xengine.planning.tighten import fit_layout
 from tvm_xengine.scheduling.arena.plan import (
@@ -101,7 +101,9 @@ def plan_schedule(
             effort=question.effort(steps),
             is_late=lambda: steps >= LONG_STEPS and question.clock.is_over,
         )
-        plan = faster_in_streams(question, plan) if plan.is_overlapped else plan
+        if plan.is_overlapped:
+            plan = faster_in_streams(question, plan)
+            plan = plan if question.clock.is_over else with_fewer_waits(plan, seed=1)
     return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
 
 
@@ -217,7 +219,7 @@ def _passed_plan(
                 break
             effort = PACKING_EFFORT if is_thorough else quick_effort(len(schedule.steps))
             found = question.plan_passed(schedule, first, effort)
-            if found is not None:
+            if not found.arenas.excess_bytes(question.problem.platform):
                 fits, below = found, value
                 break
     return fits and replace(fits, result=_noted(first, fits.result))

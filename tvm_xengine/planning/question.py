@@ -49,6 +49,8 @@ _HOME_S = 2.0
 the evaluation of a package may not fit, which must not depend on how busy the machine is."""
 _COUNTED_S_PER_STEP = 1e-4
 """Work for each step of a schedule to change, simulate and lay it out once."""
+_COUNTED_S_PER_STEP_IN_STREAMS = 2e-3
+"""The same for layouts in which streams wait little for each other's memory."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -199,15 +201,17 @@ class Question:
         )
         return arenas, arenas.excess_bytes(self.problem.platform)
 
-    def plan_passed(self, schedule: Schedule, known: SolveResult, effort: int) -> Plan | None:
-        """The plan of a schedule on the way, under the bound of what is known; None if no layout fits."""
+    def plan_passed(self, schedule: Schedule, known: SolveResult, effort: int) -> Plan:
+        """The plan of a schedule on the way, whose layout may not fit, under the bound of what is known."""
         self._laid_out(schedule)
         arenas = plan_arenas(self.problem, schedule, effort=effort)
-        if arenas.excess_bytes(self.problem.platform):
-            return None
         value = self.passed[schedule]
         found = replace(known, status=Status.FEASIBLE, schedule=schedule, value=value)
         return Plan(self.problem, found, schedule, simulate(self.problem, schedule), arenas)
+
+    def laid_out_in_streams(self, schedule: Schedule) -> None:
+        """Count the work for the layouts of a schedule in streams."""
+        self.clock.source.worked(_COUNTED_S_PER_STEP_IN_STREAMS * len(schedule.steps))
 
     def _laid_out(self, schedule: Schedule) -> None:
         """Count the work for one layout of a schedule."""

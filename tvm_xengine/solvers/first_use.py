@@ -81,9 +81,11 @@ _NO_LIMIT_S = 3600.0
 
 @cache
 def _packing_ready() -> None:
-    from tvm_xengine.scheduling.arena.packing import compile_packing  # loads numba
+    from tvm_xengine.scheduling.arena.order_search import compile_order_search  # loads numba
+    from tvm_xengine.scheduling.arena.packing import compile_packing
 
     compile_packing()
+    compile_order_search()
 
 
 @cache

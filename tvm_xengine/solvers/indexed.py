@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.graph import Op
 from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.ragged import Ragged, ragged
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
-from tvm_xengine.solvers.ragged import Ragged, ragged
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import required_ops, room_alone
 

@@ -79,8 +79,9 @@ def _fastest_passed(question: Question, plan: Plan, tried: set[Schedule]) -> Pla
         if value < plan.step_us():
             effort = quick_effort(len(schedule.steps))
             other = question.plan_passed(schedule, plan.result, effort)
-            if other is not None:
-                streams = in_streams(other, lambda: question.clock.is_over, effort=effort)
+            question.laid_out_in_streams(schedule)
+            streams = in_streams(other, lambda: question.clock.is_over, effort=effort)
+            if not streams.arenas.excess_bytes(question.problem.platform):
                 plan = min(plan, streams, key=Plan.step_us)
     tried |= {schedule for _, schedule in fresh}
     return plan

@@ -91,8 +91,8 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
     addresses.
     """
     goal = items.peak_bytes()
-    rivals = _live_together(items)
-    layouts = [(_layout(items, rivals, order)[1], order) for order in _sensible_orders(items)]
+    rivals = live_together(items)
+    layouts = [(_layout(items, rivals, order)[1], order) for order in sensible_orders(items)]
     layouts.sort(key=lambda one: one[0])
     best_top, best_order = layouts[0]
     if best_top <= goal or len(best_order) <= items.below + 1:
@@ -114,13 +114,14 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
 def compile_packing() -> None:
     """Use each compiled function on three items."""
     items = Items.of([(3, [(0, 1)]), (2, [(1, 2)]), (3, [(2, 2), (0, 0)])])
-    rivals = _live_together(items)
-    order = _sensible_orders(items)[0]
+    rivals = live_together(items)
+    order = sensible_orders(items)[0]
     no_goal = 0  # which no layout reaches, so that orders are tried
     _layout(items, rivals, _improve_order(items, rivals, order, no_goal, len(order), 0))
 
 
-def _sensible_orders(items: Items) -> list[Ints]:
+def sensible_orders(items: Items) -> list[Ints]:
+    """Orders that lead to small layouts often: what is long or large first, or what comes first."""
     duration = items.duration
     names = np.arange(len(items.size))
     keys = (-duration, -items.size, -items.size * duration, items.start[items.first[:-1]])
@@ -190,7 +191,7 @@ def _first_fit(
 
 
 @compiled
-def _live_together(items: Items) -> Bits:  # pragma: no cover - compiled
+def live_together(items: Items) -> Bits:  # pragma: no cover - compiled
     """Bit ``r`` of row ``k`` says whether items k and r live at the same step; 64 bits a word."""
     count = len(items.size)
     rivals = np.zeros((count, (count + 63) // 64), dtype=np.uint64)
@@ -226,11 +227,11 @@ def _improve_order(
     best_top = current_top
     place[current] = np.arange(len(order))
     for evaluation in range(evaluations):
-        state = _next_random(state)
+        state = next_random(state)
         chosen = below + int(state >> np.uint64(33)) % count
         if int(state >> np.uint64(20)) % 4 != 0:
             chosen = _at_the_top(items, current, layout, chosen, current_top)
-        state = _next_random(state)
+        state = next_random(state)
         goes_to = below + int(state >> np.uint64(33)) % count
         if goes_to > chosen and int(state >> np.uint64(20)) % 8 != 0:
             goes_to = below + int(state >> np.uint64(33)) % (chosen + 1 - below)
@@ -309,7 +310,7 @@ def _move(
 
 
 @compiled
-def _next_random(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
+def next_random(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     """The next state of a 64-bit xorshift generator (Marsaglia 2003)."""
     state ^= state << np.uint64(13)
     state ^= state >> np.uint64(7)

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tvm_xengine.scheduling.arena.packing import Items, pack
+from tvm_xengine.scheduling.arena.packing import Ints, Items, pack
 from tvm_xengine.scheduling.arena.timeline import Lives, Timeline
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
@@ -84,15 +83,54 @@ def plan_arenas(
     """
     residency = trace_residency(problem, schedule)
     lives = None if timeline is None else Lives(timeline, residency)
+    placed: list[Ints] = []
+    every = pieces_of(problem, schedule, residency, lives, reserve_home=reserve_home)
+    for own in every:
+        below = own.home_states if problem.state_apart else 0
+        placed.append(_lay_out(own.rows, len(schedule.steps), effort, seed, below))
+    return with_addresses(residency, every, placed)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What takes bytes on a device.
+
+    Attributes
+    ----------
+    stays
+        Instances that share an address: the stays of home state, else each by itself.
+    scratch
+        Position of each step that needs a workspace.
+    rows
+        Size, and when it is in use, of each of the stays and then of each workspace.
+    """
+
+    device: str
+    stays: Sequence[Sequence[Instance]]
+    scratch: Sequence[int]
+    rows: Sequence[tuple[int, list[tuple[int, int]]]]
+
+    @property
+    def home_states(self) -> int:
+        """How many of the rows, which are the first, are home state."""
+        return sum(stay[0].is_home_state for stay in self.stays)
+
+
+def pieces_of(
+    problem: Problem,
+    schedule: Schedule,
+    residency: Residency,
+    lives: Lives | None,
+    *,
+    reserve_home: bool,
+) -> list[Pieces]:
+    """What takes bytes on each device; with `lives` it is in use at times, too."""
     alignment = problem.platform.alignment_bytes
-    offsets = [0] * len(residency.instances)
-    workspace_offsets: dict[int, int] = {}
-    arena_bytes: dict[str, int] = {}
+    whole = [(0, len(schedule.steps))]
+    found = []
     for device in problem.platform.devices:
-        instances = [i for i in residency.instances if i.device == device.name]
         scratch = workspaces(problem, schedule, device.name)
-        pieces = _pieces(instances)
-        whole = [(0, len(schedule.steps))]
+        pieces = _pieces([i for i in residency.instances if i.device == device.name])
         rows = [
             (
                 round_up(piece[0].size_bytes, alignment),
@@ -108,13 +146,24 @@ def plan_arenas(
                 (size, stays if stays == whole else [*stays, *times])
                 for (size, stays), times in zip(rows, used, strict=True)
             ]
-        below = sum(piece[0].is_home_state for piece in pieces) if problem.state_apart else 0
-        layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed, below)
-        for piece, offset in zip(pieces, layout, strict=False):
-            for instance in piece:
-                offsets[instance.id] = int(offset)
-        for (at, _), offset in zip(scratch, layout[len(pieces) :], strict=True):
-            workspace_offsets[at] = int(offset)
+        found.append(Pieces(device.name, pieces, [at for at, _ in scratch], rows))
+    return found
+
+
+def with_addresses(
+    residency: Residency, every: Sequence[Pieces], addresses: Sequence[Ints]
+) -> ArenaPlan:
+    """The layout in which the rows of each device have these addresses."""
+    offsets = [0] * len(residency.instances)
+    workspace_offsets: dict[int, int] = {}
+    arena_bytes: dict[str, int] = {}
+    for own, placed in zip(every, addresses, strict=True):
+        for stays, offset in zip(own.stays, placed.tolist(), strict=False):
+            for instance in stays:
+                offsets[instance.id] = offset
+        workspace_offsets |= zip(own.scratch, placed[len(own.stays) :].tolist(), strict=True)
+        size = np.array([row[0] for row in own.rows], np.int64)
+        arena_bytes[own.device] = int(np.max(placed + size, initial=0))
     return ArenaPlan(residency, tuple(offsets), workspace_offsets, arena_bytes)
 
 
@@ -124,14 +173,14 @@ def _lay_out(
     effort: int,
     seed: int,
     below: int,
-) -> tuple[NDArray[np.int64], int]:
-    """An address for each (size, intervals) row, and the end of the last one.
+) -> Ints:
+    """An address for each (size, intervals) row.
 
     What is there throughout goes to the bottom, in the order of the rows: nothing else can ever
     use its bytes, so that the rest loses no room. The first `below` rows lie below a line in any case.
     """
     layout = np.zeros(len(rows), dtype=np.int64)
-    throughout = [k for k, (_, stays) in enumerate(rows) if stays == [(0, steps)]]
+    throughout = there_throughout(rows, steps)
     if not set(range(below)) <= set(throughout):
         throughout = []
     else:
@@ -142,9 +191,13 @@ def _lay_out(
         bottom += rows[k][0]
     rest = sorted(set(range(len(rows))) - set(throughout))
     items = Items.of([rows[k] for k in rest], below=below)
-    packed = pack(items, evaluations=effort // max(len(rest), 1), seed=seed)
-    layout[rest] = bottom + packed
-    return layout, bottom + int(np.max(packed + items.size, initial=0))
+    layout[rest] = bottom + pack(items, evaluations=effort // max(len(rest), 1), seed=seed)
+    return layout
+
+
+def there_throughout(rows: Sequence[tuple[int, list[tuple[int, int]]]], steps: int) -> list[int]:
+    """The rows that are in use from the first step to the end."""
+    return [k for k, (_, stays) in enumerate(rows) if stays == [(0, steps)]]
 
 
 def quick_effort(steps: int) -> int:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tvm_xengine.scheduling.ragged import ragged
 from tvm_xengine.solvers.indexed import NONE, IndexedProblem, Ints
-from tvm_xengine.solvers.ragged import ragged
 
 _ROUNDS = 3
 """So far away neighbours are told apart: enough for the layers of one block."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.blocks import Surroundings
 from tvm_xengine.solvers.local_search.compiled.ahead import bring_ahead
 from tvm_xengine.solvers.local_search.compiled.critical import shorten
@@ -32,13 +33,18 @@ def propose(
 ) -> None:
     """Change `x` at random; what `w` knows of the last decode guides the change.
 
-    More is evicted while a budget is exceeded. `places` says whether there are several
+    For the makespan a quarter is to a critical step, and a quarter to the order: with the order as seldom
+    changed as for the cost, ResNet-18 on two devices takes 4 % longer after 100,000 decisions. More is
+    evicted while a budget is exceeded. `places` says whether there are several
     devices to compute on.
     """
     c.logged[0] = 0
     dice = below(c, 100)
-    if places and g.by_makespan and below(c, 4) == 0:
+    timed = below(c, 4) if places and g.by_makespan else NONE
+    if timed == 0:
         shorten(g, n, x, w, c)
+    elif timed == 1:
+        reorder(n, x, c)
     elif places and dice < 15:
         run_elsewhere(g, n, x, c)
     elif dice < 20:

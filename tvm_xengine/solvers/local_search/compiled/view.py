@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.scheduling.ragged import ragged
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem, Ints
-from tvm_xengine.solvers.ragged import ragged
 
 Records = NDArray[Any]
 """Arrays of records: few, so that what reads them compiles fast."""
