@@ -230,6 +230,18 @@ def test_a_search_shortens_what_the_makespan_waits_for():
     assert sum(makespans) / 4 < 748.0
 
 
+def test_a_search_for_the_makespan_changes_the_order_often():
+    """On average of eight seeds; 1,224 with as few changes of it as for the cost, 1,208 with more."""
+    problem = pair(residual(5), 0.7, slow=1.3, link_gb_s=20.0)
+    found = [
+        search(problem, objective=Objective.MAKESPAN, evaluations=20_000, seed=seed)
+        for seed in range(8)
+    ]
+    makespans = [simulate(problem, one).makespan_us for one in found if one is not None]
+    assert len(makespans) == 8
+    assert sum(makespans) / 8 < 1216.0
+
+
 def test_ops_that_nobody_needs_do_not_run():
     problem = single(chain(2), 1.0)
     graph = problem.graph
