@@ -179,6 +179,18 @@ def elementwise(
     return te.create_prim_func([*inputs, made], index_dtype_override="int64")
 
 
+def test_a_condition_has_no_second_pair_of_parentheses() -> None:
+    """Clang asks of `if ((a == b))` whether `=` was meant."""
+
+    def chosen(a: tirx.Expr) -> tirx.Expr:
+        three, rest = tirx.const(3, "int32"), tirx.floormod(a, tirx.const(5, "int32"))
+        return tirx.if_then_else(a == three, tirx.Let(x := tirx.Var("x", "int32"), rest, x * x), a)
+
+    func = elementwise("int32", of=chosen)
+    source = c_kernel(prepare_kernel(func, C), "k").source
+    assert "== 3LL) {" in source
+
+
 EXPRESSIONS = {
     "constant that needs nine digits": (
         ["float32"],

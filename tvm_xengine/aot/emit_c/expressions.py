@@ -226,7 +226,8 @@ class ExpressionWriter:
         if not yes_lines and not no_lines:
             return f"({condition} ? {yes_text} : {no_text})"
         name = self.names.fresh("chosen")
-        self.lines += [f"{value_type(dtype_of(expr))} {name};", f"if ({condition}) {{"]
+        bare = without_parentheses(condition)
+        self.lines += [f"{value_type(dtype_of(expr))} {name};", f"if ({bare}) {{"]
         self.lines += [*_indented(yes_lines), f"  {name} = {yes_text};", "} else {"]
         self.lines += [*_indented(no_lines), f"  {name} = {no_text};", "}"]
         return name
@@ -376,6 +377,21 @@ _WRITERS: Mapping[str, Callable[[ExpressionWriter, ir.Expr], str]] = {
     "Let": ExpressionWriter._let,
     "Call": ExpressionWriter._call,
 }
+
+
+def without_parentheses(text: str) -> str:
+    """`text` without the pair of parentheses around all of it, if there is one.
+
+    `if ((a == b))` would make clang ask whether `=` was meant.
+    """
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text
 
 
 def _only_index(indices: object) -> ir.Expr:

@@ -10,7 +10,12 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.aot.emit_c.expressions import ExpressionWriter, Names, dtype_of
+from tvm_xengine.aot.emit_c.expressions import (
+    ExpressionWriter,
+    Names,
+    dtype_of,
+    without_parentheses,
+)
 from tvm_xengine.aot.emit_c.types_in_c import stored_type, value_type
 from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
 from tvm_xengine.aot.emit_c.vectors.loops import (
@@ -192,7 +197,7 @@ class _StatementWriter:
             case tirx.For():
                 self._loop(stmt)
             case tirx.While():
-                self.lines.append(f"while ({_without_parentheses(self._value(stmt.condition))}) {{")
+                self.lines.append(f"while ({without_parentheses(self._value(stmt.condition))}) {{")
                 self._block(stmt.body)
                 self.lines.append("}")
             case tirx.IfThenElse():
@@ -277,10 +282,7 @@ class _StatementWriter:
         self.expressions.lines = []
 
     def _branch(self, stmt: tirx.IfThenElse) -> None:
-        # `if ((a == b))` would make clang ask whether `=` was meant.
-        condition = self._value(stmt.condition)
-        bare = _without_parentheses(condition)
-        self.lines.append(f"if ({bare}) {{")
+        self.lines.append(f"if ({without_parentheses(self._value(stmt.condition))}) {{")
         self._block(stmt.then_case)
         if stmt.else_case is not None:
             self.lines.append("} else {")
@@ -343,18 +345,6 @@ def _byte_offset(data: ir.Expr) -> ir.Expr | None:
             return None
         data = data.args[0]
     return None
-
-
-def _without_parentheses(text: str) -> str:
-    """`text` without the pair of parentheses around all of it, if there is one."""
-    if not text.startswith("("):
-        return text
-    depth = 0
-    for position, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return text[1:-1] if position == len(text) - 1 else text
-    return text
 
 
 def _mentioned(var: ir.Var, stmts: Sequence[tirx.Stmt]) -> bool:
