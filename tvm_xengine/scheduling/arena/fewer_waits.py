@@ -90,24 +90,22 @@ def arenas_with_fewer_waits(
     steps = _as_it_runs(problem, schedule, residency, by_step, at)
     scratch = Scratch.of(steps, shelves)
     goal_us = max(end for _, end in timeline.intervals_us)
-    found: list[tuple[int, float, Order]] = []
+    found: list[tuple[float, float, Order]] = []
     for places in _orders(items, shelves, fixed, _addresses(arenas, by_step)):
         for avoids in (0, 1):
             order = Order(places.copy(), np.full(count, avoids))
-            end_us, beyond, _ = improve_order(
-                steps, shelves, order, scratch, goal_us, 0, np.uint64(_SEED)
-            )
+            improve_order(steps, shelves, order, scratch, goal_us, 0, np.uint64(_SEED))
+            end_us, beyond = scratch.found.tolist()
             found.append((beyond, end_us, order))
     found.sort(key=lambda one: one[:2])
     best_us, best = np.inf, None
     for number, (_, _, order) in enumerate(found[:_MOST_STARTS]):
         state = np.uint64(_SEED + 2 * (_MOST_STARTS * seed + number))
         evaluations = effort // count // _MOST_STARTS
-        end_us, beyond, placed = improve_order(
-            steps, shelves, order, scratch, goal_us, evaluations, state
-        )
+        improve_order(steps, shelves, order, scratch, goal_us, evaluations, state)
+        end_us, beyond = scratch.found.tolist()
         if beyond == 0 and end_us < best_us:
-            best_us, best = end_us, placed.copy()
+            best_us, best = end_us, scratch.best.copy()
     if best is None:
         return arenas
     return with_addresses(residency, by_step, np.split(best, at[1:-1]))

@@ -108,6 +108,8 @@ class Scratch(NamedTuple):
         Order and addresses before a change, to undo it.
     best
         Addresses of the best layout.
+    found
+        Its makespan, and by how many bytes it exceeds a budget at most.
     written_us, written_by, used_us, touched_us, stream_us
         Of instances, pieces and streams.
     blamed
@@ -125,6 +127,7 @@ class Scratch(NamedTuple):
     touched_us: Floats
     stream_us: Floats
     blamed: Ints
+    found: Floats
 
     @classmethod
     def of(cls, steps: AsItRuns, shelves: Shelves) -> Scratch:
@@ -142,6 +145,7 @@ class Scratch(NamedTuple):
             touched_us=np.zeros(pieces),
             stream_us=np.zeros(int(steps.stream.max()) + 1),
             blamed=np.zeros(2 * _MOST_BLAMED, np.int64),
+            found=np.zeros(2),
         )
 
 
@@ -154,8 +158,8 @@ def improve_order(
     goal_us: float,
     evaluations: int,
     state: np.uint64,
-) -> tuple[float, int, Ints]:  # pragma: no cover - compiled
-    """(makespan, bytes beyond a budget, addresses) of the best layout found; `order` is changed.
+) -> None:  # pragma: no cover - compiled
+    """Leave the best layout found, its makespan and the bytes beyond a budget in `w`; `order` is changed.
 
     Annealed: a change is accepted if it does not exceed the budgets by more, and the makespan grows by no
     more than a random amount that shrinks. Ends where the makespan is `goal_us`.
@@ -205,7 +209,8 @@ def improve_order(
             w.layout[:] = w.addresses
             if dice < 3:
                 order.avoids[k] = 1 - order.avoids[k]
-    return best_us, best_beyond, w.best
+    # An interrupt that comes while results are turned into Python's would be another error.
+    w.found[0], w.found[1] = best_us, best_beyond
 
 
 @compiled
