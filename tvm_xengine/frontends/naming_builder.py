@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 from tvm import relax
 
@@ -60,6 +62,12 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
 
     def normalize(self, expr: relax.Expr) -> relax.Expr:
         return super().normalize(self._without_nested_calls(expr))
+
+    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        """TVM logs a warning when a builder is destroyed whose block an exception left open."""
+        if exc_type is not None and not self._func._is_emit_func_output_called:
+            self._end_block()
+        super()._exit_function_scope(exc_type, exc_val, exc_tb)
 
     def _without_nested_calls(self, expr: relax.Expr) -> relax.Expr:
         match expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -143,7 +144,24 @@ def test_inputs_of_another_type_are_refused_as_in_pytorch(dtype: torch.dtype) ->
         trace_module(nn.Linear(6, 3), ROWS.to(dtype), training=True)
 
 
-def test_a_refusal_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UnsupportedModelError, match="same reduction dim"):
-        trace_module(nn.Linear(6, 3), torch.randn(4, 5), training=True)
+def _scattered(_layer: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    return torch.as_strided_scatter(rows, torch.ones(2, 2), (2, 2), (6, 1))
+
+
+@pytest.mark.parametrize(
+    ("module", "rows", "said"),
+    [
+        (nn.Linear(6, 3), torch.randn(4, 5), "same reduction dim"),
+        (Module(_scattered), ROWS, "as_strided_scatter"),
+    ],
+)
+def test_a_refusal_logs_nothing(
+    module: nn.Module, rows: torch.Tensor, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not even when what the import had begun is destroyed."""
+    gc.collect()  # of what tests before this one left
+    capfd.readouterr()
+    with pytest.raises(UnsupportedModelError, match=said):
+        trace_module(module, rows, training=True)
+    gc.collect()
     assert capfd.readouterr().err == ""
