@@ -17,15 +17,11 @@ from tvm_xengine.cost_models.models.adapted_predictor import (
 )
 from tvm_xengine.cost_models.models.boosted_trees import check_times, held_out
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
-from tvm_xengine.cost_models.models.interval_widths import calibrated
+from tvm_xengine.cost_models.models.interval_widths import DIGITS, calibrated
 from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
 
 _LEAST_HOT_SHARE = 0.5
 """Of a cold time, where the hot one was not measured: colder caches rarely double a time."""
-
-_DIGITS = 6
-"""Behind the point of what is learned: processors round the last bits of logarithms differently, and
-the trees should be the same on each."""
 
 _LIMITS = (0.01, 0.99)
 """Quantiles of learned corrections beyond which none goes."""
@@ -113,7 +109,7 @@ class AdaptedTrees:
         matrix = xgboost.DMatrix(corrected_view(data.table), label=target, weight=weights)
         parameters = {
             "objective": "reg:squarederror",
-            "base_score": round(float(np.average(target, weights=weights)), _DIGITS),
+            "base_score": round(float(np.average(target, weights=weights)), DIGITS),
             "tree_method": "hist",
             "max_bin": 64,
             "max_depth": self.depth,
@@ -132,9 +128,9 @@ class AdaptedTrees:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.round(values, _DIGITS), dtype=np.float64)
+    return np.asarray(np.round(values, DIGITS), dtype=np.float64)
 
 
 def _limits(target: NDArray[np.float64]) -> Limits:
     low, high = np.quantile(target, _LIMITS)
-    return round(float(low), _DIGITS), round(float(high), _DIGITS)
+    return round(float(low), DIGITS), round(float(high), DIGITS)

@@ -32,8 +32,9 @@ Zen 4, an Emerald Rapids, a Zen 3), each asked of a model that knew one or two o
 BySize = tuple[float, float, float]
 """A number for short, middle and long kernels."""
 
-_DIGITS = 6
-"""Behind the point: processors round the last bits differently."""
+DIGITS = 6
+"""Behind the point of what is learned: processors round the last bits of logarithms differently, and a
+model should be the same on each."""
 
 
 def transfer_deviation(processors: int) -> float:
@@ -66,8 +67,8 @@ def calibrated(
     bins = size_bins(predicted_us)
     parts = [np.flatnonzero(bins == k) for k in range(len(SIZE_LIMITS_US) + 1)]
     parts = [part if len(part) >= _LEAST_RESIDUALS else np.arange(len(ratios)) for part in parts]
-    widths = [round(float(np.quantile(scaled[part], coverage)), _DIGITS) for part in parts]
-    smearing = [round(float(clipped[part].mean()), _DIGITS) for part in parts]
+    widths = [round(float(np.quantile(scaled[part], coverage)), DIGITS) for part in parts]
+    smearing = [round(float(clipped[part].mean()), DIGITS) for part in parts]
     return (widths[0], widths[1], widths[2]), (smearing[0], smearing[1], smearing[2])
 
 
