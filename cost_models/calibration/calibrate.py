@@ -129,7 +129,8 @@ def fit_machine(
     All three numbers are fitted at once, by robust least squares of logarithms: most kernels of a sweep
     are short, and say more of calls than of rates.
     """
-    plain = replace(predictor, factor=1.0, cold=ColdCalls(0.0, 0.0), caches=())
+    uncorrected = replace(predictor.shared, cold=ColdCalls(0.0, 0.0), caches=())
+    plain = replace(predictor, factor=1.0, shared=uncorrected)
     hot_us, _ = plain.times_us(table, share)
 
     def residuals(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,9 +141,10 @@ def fit_machine(
     start = np.log((1.0, *COLD_START))
     numbers = np.exp(least_squares(residuals, start, loss="soft_l1").x)
     factor, call_us, us_per_byte = map(float, numbers)
-    fitted = replace(predictor, factor=factor, cold=ColdCalls(call_us, us_per_byte))
+    cold = ColdCalls(call_us, us_per_byte)
+    fitted = predictor.calibrated(factor, cold)
     errors = np.abs(np.log(cold_us / fitted.times_us(table, share)[0]))
-    return factor, fitted.cold, float(np.quantile(errors, 0.8))
+    return factor, cold, float(np.quantile(errors, 0.8))
 
 
 def rates_of(sweep: Sweep, times: Times) -> dict[str, float]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
+from tvm_xengine.cost_models.models.corrections import Corrections
 from tvm_xengine.cost_models.models.model_file import ModelFile
 
 
@@ -20,11 +21,7 @@ def unadapted(model: ModelFile) -> ModelFile:
         prior_digest=predictor.prior_digest,
         feature_set=prior.feature_set,
         feature_names=prior.feature_names,
-        machine=(),
-        caches=(),
-        machine_limits=(0.0, 0.0),
-        caches_limits=(0.0, 0.0),
-        cold=ColdCalls(0.0, 0.0),
+        shared=Corrections((), (), (0.0, 0.0), (0.0, 0.0), ColdCalls(0.0, 0.0)),
         disagreement_floor=prior.disagreement_floor,
         widths=prior.widths,
         smearing=prior.smearing,

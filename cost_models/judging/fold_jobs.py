@@ -58,8 +58,8 @@ class FoldJob:
         asked = data.take(self.test)
         try:
             fitted = self.model.fit(data.take(self.train))
-            if self.split == PROCESSOR and isinstance(fitted, AdaptedPredictor):
-                fitted = fitted.elsewhere()
+            if isinstance(fitted, AdaptedPredictor):
+                fitted = fitted.on(asked.processors)
             found = fitted.predict(asked.table)
             times = np.array([found.time_us, found.lo_us, found.hi_us], dtype=np.float64)
         except Exception as error:  # whatever a model of another package raises

@@ -229,6 +229,10 @@ class BoostedTreesPredictor:
         spread = disagreement + self.disagreement_floor
         return with_interval(typical_us, self.mean_us(typical_us), spread, self.widths)
 
+    def on(self, processors: Sequence[str]) -> BoostedTreesPredictor:
+        """The same: it tells no processors apart."""
+        return self
+
     def leaves(self, table: FeatureTable) -> NDArray[np.int_]:
         """Where kernels fall in every fourth tree, (kernels, trees): like ones often together."""
         matrix = xgboost.DMatrix(whole_view(self._known(table)))
@@ -279,10 +283,17 @@ class PointPredictor(Protocol):
         """Typical times, and how far its members disagree on their logarithms."""
 
 
+class OfProcessors(Protocol):
+    """What was learned of some processors."""
+
+    def on(self, processors: Sequence[str]) -> PointPredictor:
+        """What is said of kernels, each on one of these processors."""
+
+
 class PointModel(Protocol):
     """A model that can learn without calibrating its intervals, which takes longest."""
 
-    def fit_point(self, data: Dataset) -> PointPredictor:
+    def fit_point(self, data: Dataset) -> OfProcessors:
         """Learn; its intervals mean nothing."""
 
 
@@ -307,7 +318,9 @@ def held_out(
     families, with the disagreement; `most` is that of :func:`family_folds`."""
     rows, predicted, disagreement = [], [], []
     for train, test in family_folds(data, most):
-        time_us, spread = model.fit_point(data.take(train)).times_us(data.table.take(test))
+        asked = data.take(test)
+        fitted = model.fit_point(data.take(train)).on(asked.processors)
+        time_us, spread = fitted.times_us(asked.table)
         rows.append(test)
         predicted.append(time_us)
         disagreement.append(spread)

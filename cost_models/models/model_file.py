@@ -6,10 +6,11 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tvm_xengine.cost_models.features.table import (
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
+from tvm_xengine.cost_models.models.corrections import Corrections
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.processors import is_foreign, processor_of, processors_of
 from tvm_xengine.errors import InvalidDatasetError
@@ -41,8 +43,6 @@ from tvm_xengine.files.read_text import parse_json
 PRIOR_MODEL = Path(str(files(tvm_xengine.cost_models.models))) / "prior.costmodel"
 """Boosted trees on 22,960 kernels of a Rocket Lake, timed with hot caches. Their data is lost."""
 
-SCHEMA = 5
-"""Version of the document, raised when a field is added or changes its meaning."""
 _DOCUMENT = "model.json"
 _DIGEST = "sha256"
 """SHA-256 of the document and the members, in this order: XGBoost crashes on members that changed."""
@@ -59,11 +59,11 @@ _UNREADABLE = (
 
 
 TREES, ADAPTED = "trees", "adapted"
-_MEMBERS = {TREES: ("wholes", "parts"), ADAPTED: ("machine", "caches")}
-"""How many members of each view a file has, by the kind of its model."""
+SCHEMAS = {TREES: 5, ADAPTED: 6}
+"""Version of the document by the kind of its model, raised when a field is added or changes its meaning."""
 
 _COMMON = ("feature_set", "feature_names", "disagreement_floor", "widths", "smearing")
-_ADAPTED = ("prior_digest", "machine_limits", "caches_limits", "machines")
+_LIMITS = ("machine_limits", "caches_limits")
 
 TimePredictor = BoostedTreesPredictor | AdaptedPredictor
 
@@ -119,12 +119,13 @@ class ModelFile:
             return self.predictor.predict(table)
         shares = {target: self.share_on(target) for target in set(targets)}
         share = np.array([shares[target] for target in targets])
-        answer = self.predictor.predict(table, share)
+        processors = [processor_of(target) for target in targets]
+        answer = self.predictor.predict(table, share, processors)
         here = self.calibrated_rows(targets)
         if self.calibration is None or not here:
             return answer
         known = self.calibration
-        predictor = replace(self.predictor, factor=known.factor, cold=known.cold)
+        predictor = self.predictor.calibrated(known.factor, known.cold)
         part = predictor.predict(table.take(here), share[here])
         return answer.with_rows(here, part)
 
@@ -157,7 +158,7 @@ def write_model(model: ModelFile, path: Path) -> None:
     facts, boosters = _described(model.predictor)
     members = [bytes(booster.save_raw("ubj")) for booster in boosters]
     document = {
-        "schema": SCHEMA,
+        "schema": SCHEMAS[facts["kind"]],
         **facts,
         "architectures": model.architectures,
         "sources": model.sources,
@@ -228,20 +229,32 @@ def _read(path: Path) -> tuple[dict[str, Any], tuple[xgboost.Booster, ...]]:
         if not isinstance(document, dict):
             raise ValueError(f"{_DOCUMENT} holds no object")
         _check_versions(document, path)
-        counts = [int(document[name]) for name in _MEMBERS[document.get("kind", TREES)]]
-        if not all(0 <= count <= _MOST_MEMBERS for count in counts):
-            raise ValueError(f"{counts} members; expected at most {_MOST_MEMBERS}")
-        raw = [file.read(_member(member)) for member in range(sum(counts))]
+        count = sum(_counts(document))
+        raw = [file.read(_member(member)) for member in range(count)]
         if file.read(_DIGEST) != _digest(text, raw):
             raise ValueError("its content is not what was written")
     return document, tuple(map(_booster, raw))
 
 
+def _counts(document: Mapping[str, Any]) -> list[int]:
+    """How many members each view has, in the order in which they are in the file."""
+    if document.get("kind", TREES) == TREES:
+        counts = [document["wholes"], document["parts"]]
+    else:
+        parts = (document["shared"], *document["own"].values())
+        counts = [part[view] for part in parts for view in ("machine", "caches")]
+    counts = [int(count) for count in counts]
+    if not all(count >= 0 for count in counts) or sum(counts) > _MOST_MEMBERS:
+        raise ValueError(f"{counts} members; expected at most {_MOST_MEMBERS}")
+    return counts
+
+
 def _check_versions(document: Mapping[str, Any], path: Path) -> None:
     found = (document["schema"], document["feature_set"])
-    if (found[0], version_of(found[1])) != (SCHEMA, FEATURE_SET):
+    schema = SCHEMAS[document.get("kind", TREES)]
+    if (found[0], version_of(found[1])) != (schema, FEATURE_SET):
         raise InvalidDatasetError(
-            f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
+            f"{path}: expected a model of schema {schema} on features {FEATURE_SET}, found"
             f" schema {found[0]} on {found[1]}; train it again with this version"
         )
     if missing := missing_features(found[1]):
@@ -256,15 +269,37 @@ def _described(
     predictor: TimePredictor,
 ) -> tuple[dict[str, Any], tuple[xgboost.Booster, ...]]:
     """What a document says of a predictor, and its members."""
-    common = {name: getattr(predictor, name) for name in _COMMON}
+    facts = {name: getattr(predictor, name) for name in _COMMON}
     if isinstance(predictor, AdaptedPredictor):
-        facts = {name: getattr(predictor, name) for name in _ADAPTED}
-        members = {"machine": len(predictor.machine), "caches": len(predictor.caches)}
-        facts |= {"kind": ADAPTED, "cold": asdict(predictor.cold), **members}
-        return common | facts, (*predictor.machine, *predictor.caches)
-    facts = {name: getattr(predictor, name) for name in ("rate_limits", "most_threads")}
-    facts |= {"wholes": len(predictor.wholes), "parts": len(predictor.parts)}
-    return common | facts, (*predictor.wholes, *predictor.parts)
+        parts = (predictor.shared, *predictor.own.values())
+        facts |= {
+            "kind": ADAPTED,
+            "prior_digest": predictor.prior_digest,
+            "processors": predictor.processors,
+            "shared": _facts_of(predictor.shared),
+            "own": {name: _facts_of(part) for name, part in predictor.own.items()},
+        }
+        return facts, tuple(each for part in parts for each in (*part.machine, *part.caches))
+    facts |= {name: getattr(predictor, name) for name in ("rate_limits", "most_threads")}
+    facts |= {"kind": TREES, "wholes": len(predictor.wholes), "parts": len(predictor.parts)}
+    return facts, (*predictor.wholes, *predictor.parts)
+
+
+def _facts_of(part: Corrections) -> dict[str, Any]:
+    members = {"machine": len(part.machine), "caches": len(part.caches)}
+    limits = {name: getattr(part, name) for name in _LIMITS}
+    return {**members, **limits, "cold": asdict(part.cold)}
+
+
+def _corrections(facts: Mapping[str, Any], boosters: Iterator[xgboost.Booster]) -> Corrections:
+    """A part of an adapted model; its members are the next ones."""
+    return Corrections(
+        machine=tuple(islice(boosters, int(facts["machine"]))),
+        caches=tuple(islice(boosters, int(facts["caches"]))),
+        machine_limits=tuple(facts["machine_limits"]),
+        caches_limits=tuple(facts["caches_limits"]),
+        cold=ColdCalls(**facts["cold"]),
+    )
 
 
 def _predictor(
@@ -290,16 +325,14 @@ def _predictor(
             f"{path}: expected a cost model that begins from the {PRIOR_MODEL.name} of this version,"
             " found one of another; train it again"
         )
+    members = iter(boosters)
     return AdaptedPredictor(
         **common,
         prior=prior_predictor(),
         prior_digest=str(document["prior_digest"]),
-        machine=boosters[: int(document["machine"])],
-        caches=boosters[int(document["machine"]) :],
-        machine_limits=tuple(document["machine_limits"]),
-        caches_limits=tuple(document["caches_limits"]),
-        cold=ColdCalls(**document["cold"]),
-        machines=int(document["machines"]),
+        shared=_corrections(document["shared"], members),
+        own={name: _corrections(part, members) for name, part in document["own"].items()},
+        processors=tuple(map(str, document["processors"])),
     )
 
 

@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.judging.unseen import (
     unlearned_networks,
     unseen_processors,
 )
-from tvm_xengine.cost_models.models.adapted import AdaptedTrees
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees, TreeShape
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
 from tvm_xengine.errors import InvalidDatasetError
@@ -64,11 +64,11 @@ def test_networks_are_unlearned_whose_families_a_model_does_not_know():
 
 def test_an_adapted_model_expects_less_of_a_processor_that_is_held_out():
     data = replace(elsewhere(60), processors=("a", "b") * 30)
-    model = AdaptedTrees(members=1, trees=20)
+    model = AdaptedTrees(members=1, shared=TreeShape(20, 6))
     found = hold_out(model, data, "processor")
     at = [k for k, name in enumerate(data.processors) if name == "b"]
     fitted = model.fit(data.take([k for k, name in enumerate(data.processors) if name == "a"]))
-    expected = fitted.elsewhere().predict(data.take(at).table)
+    expected = fitted.on(data.take(at).processors).predict(data.take(at).table)
     np.testing.assert_allclose(found.predicted.time_us[at], expected.time_us)
     plain = fitted.predict(data.take(at).table)
     assert (expected.hi_us / expected.lo_us > plain.hi_us / plain.lo_us).all()

@@ -12,9 +12,16 @@ from tests.commands.in_process import run_command
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.cost_models.dataset.label_weights import weights_of
 from tvm_xengine.cost_models.features.table import FeatureTable
-from tvm_xengine.cost_models.models.adapted import AdaptedTrees
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees, TreeShape
+from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
-from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, prior_predictor, read_model
+from tvm_xengine.cost_models.models.model_file import (
+    PRIOR_MODEL,
+    ModelFile,
+    prior_predictor,
+    read_model,
+    write_model,
+)
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
 from tvm_xengine.errors import InvalidDatasetError
 
@@ -40,11 +47,51 @@ def elsewhere(rows: int = 120):
     return replace(data, table=table, time_us=cold_us, hot_us=hot_us)
 
 
+def of_two_processors(rows: int = 400):
+    """Kernels that ran on two processors, of which one is three times as slow."""
+    data = elsewhere(rows // 2)
+    data = data.take([row // 2 for row in range(rows)])
+    names = tuple("fast" if row % 2 else "slow" for row in range(rows))
+    ratio = np.where(np.array(names) == "slow", 3.0, 1.0)
+    return replace(data, processors=names, time_us=data.time_us * ratio, hot_us=data.hot_us * ratio)
+
+
+def test_each_processor_keeps_its_law_beside_the_others():
+    data = of_two_processors()
+    learned, asked = data.take(range(300)), data.take(range(300, 400))
+    fitted = AdaptedTrees(members=1, shared=TreeShape(50, 2)).fit_point(learned)
+    assert fitted.own["slow"].cold.call_us == pytest.approx(3 * CALL_US, rel=0.1)
+    assert fitted.own["fast"].cold.call_us == pytest.approx(CALL_US, rel=0.1)
+    placed, _ = fitted.on(asked.processors).times_us(asked.table)
+    np.testing.assert_allclose(placed, asked.time_us, rtol=0.15)
+    nowhere, _ = fitted.times_us(asked.table)
+    assert np.median(np.abs(nowhere / asked.time_us - 1)) > 0.3
+
+
+def test_a_processor_with_few_kernels_is_not_learned_apart():
+    data = of_two_processors(120)
+    assert AdaptedTrees(members=1, own=TreeShape(5, 2)).fit_point(data).own == {}
+
+
+def test_a_model_knows_each_processor_again_when_it_is_read(tmp_path: Path):
+    data = of_two_processors()
+    fitted = AdaptedTrees(members=1, shared=TreeShape(20, 3)).fit_point(data)
+    path = tmp_path / "two.costmodel"
+    write_model(ModelFile(fitted, ("llvm x86_64",)), path)
+    again = read_model(path).predictor
+    assert isinstance(again, AdaptedPredictor)
+    assert again.processors == ("fast", "slow")
+    for names in (("fast",) * 400, ("slow",) * 400, data.processors, ("other",) * 400):
+        ours, theirs = (p.on(names).predict(data.table) for p in (fitted, again))
+        np.testing.assert_array_equal(ours.time_us, theirs.time_us)
+        np.testing.assert_array_equal(ours.hi_us, theirs.hi_us)
+
+
 def test_the_law_of_another_machine_is_found_in_a_few_kernels():
     data = elsewhere()
     fitted = AdaptedTrees(members=1).fit_point(data.take(range(80)))
-    assert fitted.cold.call_us == pytest.approx(CALL_US, rel=0.05)
-    assert fitted.cold.us_per_byte == pytest.approx(US_PER_BYTE, rel=0.05)
+    assert fitted.shared.cold.call_us == pytest.approx(CALL_US, rel=0.05)
+    assert fitted.shared.cold.us_per_byte == pytest.approx(US_PER_BYTE, rel=0.05)
     rest = data.take(range(80, len(data)))
     np.testing.assert_allclose(fitted.times_us(rest.table)[0], rest.time_us, rtol=0.05)
 
@@ -70,14 +117,17 @@ def test_cold_calls_are_the_same_from_few_and_from_many_kernels():
 
 def test_a_model_does_not_hang_on_the_last_bits_of_a_processor():
     """Processors round logarithms and sums differently; the times here differ by as much."""
-    data = elsewhere()
+    data = of_two_processors()
     ratio = 1.0 + 1e-13 * np.random.default_rng(1).choice([-1.0, 1.0], len(data))
     other = replace(data, time_us=data.time_us * ratio, hot_us=data.hot_us / ratio)
     first, second = (AdaptedTrees(members=1).fit(each) for each in (data, other))
-    assert [b.save_raw() for b in first.machine] == [b.save_raw() for b in second.machine]
-    assert [b.save_raw() for b in first.caches] == [b.save_raw() for b in second.caches]
-    assert first.cold == second.cold
-    assert first.machine_limits == second.machine_limits
+    assert first.own.keys() == second.own.keys() == {"fast", "slow"}
+    pairs = [(first.shared, second.shared), *((first.own[k], second.own[k]) for k in first.own)]
+    for one, two in pairs:
+        assert [b.save_raw() for b in one.machine] == [b.save_raw() for b in two.machine]
+        assert [b.save_raw() for b in one.caches] == [b.save_raw() for b in two.caches]
+        assert one.cold == two.cold
+        assert one.machine_limits == two.machine_limits
     assert (first.widths, first.smearing) == (second.widths, second.smearing)
 
 
