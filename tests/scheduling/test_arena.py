@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,11 @@ from tests.scheduling.layouts import check_layout
 from tests.scheduling.test_simulate import chain, on, run_somehow
 from tests.strategies import cases, problems
 from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.arena import packing
 from tvm_xengine.scheduling.arena.apart import check_apart, state_bytes, transient_bytes
+from tvm_xengine.scheduling.arena.packing import Items, pack
 from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.compiled import as_written
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import with_frees
 from tvm_xengine.scheduling.simulate import simulate
@@ -97,3 +101,30 @@ def test_a_layout_with_something_across_the_line_is_refused() -> None:
     moved = replace(apart, offset_bytes=tuple(offset + 4 for offset in apart.offset_bytes))
     with pytest.raises(InvalidScheduleError, match="does not lie apart"):
         check_apart(problem, schedule, moved)
+
+
+interval = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda row: (row[0], sum(row)))
+rows = st.tuples(
+    st.integers(0, 4).map(lambda n: 16 * n), st.lists(interval, min_size=1, max_size=3)
+)
+
+
+@settings(max_examples=cases(100))
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(0, 9))
+def test_few_items_lie_as_compiled_code_would_lay_them(
+    given_rows: list[tuple[int, list[tuple[int, int]]]], seed: int
+) -> None:
+    items = Items.of(given_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "FEW_ITEMS", 0)
+        by_compiled_code = pack(items, evaluations=50, seed=seed)
+    assert pack(items, evaluations=50, seed=seed).tolist() == by_compiled_code.tolist()
+
+
+def test_few_items_need_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes longer to read than a small network to plan."""
+    for name in ("live_together", "_first_fit"):
+        plain = SimpleNamespace(py_func=as_written(getattr(packing, name)))
+        monkeypatch.setattr(packing, name, plain)  # which nobody can call
+    items = Items.of([(64, [(0, 1)]), (32, [(1, 2)]), (64, [(2, 3)])])
+    assert pack(items, evaluations=50).tolist() == [0, 64, 0]

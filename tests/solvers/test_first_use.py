@@ -88,6 +88,16 @@ def test_a_plan_waits_for_the_packing_of_its_layout_with_any_solver(
     assert packed == ["packed"]
 
 
+def test_a_small_plan_with_room_for_everything_reads_no_compiled_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = list[str]()
+    first_use._packing_ready.cache_clear()
+    monkeypatch.setattr(packing, "compile_packing", lambda: packed.append("packed"))
+    compile_plan_for(pair(chain(3), 9.0, slow=2.0, link_gb_s=1.0), "auto", Objective.COST)
+    assert not packed
+
+
 NOTHING_IS_COMPILED = """
 import sys
 from numba.core.dispatcher import Dispatcher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -135,19 +136,22 @@ def write_package(
     """Write a planned export as C into a new directory, complete or not at all."""
     check_flash(plan)
     options = plan.options
-    package = _package(plan)
-    on_progress("computing the expected losses")
-    package = replace(package, storage_error=plan.expected.storage_error)
+    sources = _package(plan)
     keep = plan.keep_all_bytes
-    report: list[CodeSize | None] = []
+    report: list[tuple[Package, CodeSize | None]] = []
 
     def write(folder: Path) -> None:
         on_progress("writing")
-        _write_sources(folder, package, plan.machine)
-        measured = measure_code(
-            folder, library_sources(package)[:2], package.target, options.optimize
-        )
-        report.append(measured)
+        _write_sources(folder, sources, plan.machine)
+        with ThreadPoolExecutor(1) as beside:  # compilers are processes of their own
+            compiling = beside.submit(
+                *(measure_code, folder, library_sources(sources)[:2]),
+                *(sources.target, options.optimize),
+            )
+            on_progress("computing the expected losses")
+            package = replace(sources, storage_error=plan.expected.storage_error)
+        measured = compiling.result()
+        report.append((package, measured))
         header = package.layout.source(f"{package.name}.h")
         write_file(folder / header, header_source(package, measured))
         document = plan_document(package, plan.functions, keep, measured)
@@ -157,7 +161,8 @@ def write_package(
         write_file(folder / package.layout.test(f"{package.name}_selftest.c"), selftest)
 
     write_directory(directory, write, force=force)
-    return ExportReport(directory, package, plan.functions, keep, report[0], plan.expected)
+    ((package, code),) = report
+    return ExportReport(directory, package, plan.functions, keep, code, plan.expected)
 
 
 def _write_sources(folder: Path, package: Package, machine: Machine) -> None:

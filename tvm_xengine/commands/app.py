@@ -61,6 +61,7 @@ from tvm_xengine.commands.completion import SHELLS
 from tvm_xengine.commands.costs_app import costs
 from tvm_xengine.commands.explain_app import compare, doctor, explain
 from tvm_xengine.commands.version import version_text
+from tvm_xengine.processes.loading import loading
 
 FLAT = Parameter(name="*")
 
@@ -123,11 +124,13 @@ def plan(
 ) -> None:
     """Plan a training step under memory budgets; nothing is executed."""
     if simulate is not None:
-        from tvm_xengine.commands.run.simulate import run_simulated
+        with loading():
+            from tvm_xengine.commands.run.simulate import run_simulated
 
         run_simulated(model, options, simulate)
         return
-    from tvm_xengine.commands.run.plan import run_plan
+    with loading():
+        from tvm_xengine.commands.run.plan import run_plan
 
     run_plan(model, options)
 
@@ -166,7 +169,8 @@ class ParetoOptions:
 @app.command
 def pareto(model: Model, /, *, options: ParetoOptions = ParetoOptions()) -> None:
     """Show time against budget, over a range of budgets."""
-    from tvm_xengine.commands.run.pareto import run_pareto
+    with loading():
+        from tvm_xengine.commands.run.pareto import run_pareto
 
     run_pareto(model, options)
 
@@ -188,15 +192,18 @@ def train(*models: Models, options: TrainOptions = TrainOptions()) -> None:
 
     Several models are planned under one budget per device, and take their steps in turns.
     """
-    from tvm_xengine.commands.run.together.workloads import workloads_of
+    with loading():
+        from tvm_xengine.commands.run.together.workloads import workloads_of
 
     wanted = workloads_of(models, options)
     if len(wanted) == 1:
-        from tvm_xengine.commands.run.train import run_train
+        with loading():
+            from tvm_xengine.commands.run.train import run_train
 
         run_train(wanted[0].model, wanted[0].options)
         return
-    from tvm_xengine.commands.run.together.train import run_train_together
+    with loading():
+        from tvm_xengine.commands.run.together.train import run_train_together
 
     run_train_together(wanted, options)
 
@@ -246,7 +253,8 @@ def solve(
     options: SolveOptions = SolveOptions(),
 ) -> None:
     """Solve a saved problem; loads no compiler."""
-    from tvm_xengine.commands.run.solve import run_solve
+    with loading():
+        from tvm_xengine.commands.run.solve import run_solve
 
     run_solve(problem, options)
 
@@ -274,7 +282,8 @@ class EvalOptions:
 @app.command(name="eval")
 def evaluate(model: Model, /, *, options: EvalOptions) -> None:
     """Evaluate the loss and accuracy of a saved state on data."""
-    from tvm_xengine.commands.run.evaluate import run_eval
+    with loading():
+        from tvm_xengine.commands.run.evaluate import run_eval
 
     run_eval(model, options)
 
@@ -303,7 +312,8 @@ class EstimateOptions:
 @app.command
 def estimate(model: Model, /, *, options: EstimateOptions = EstimateOptions()) -> None:
     """Estimate the memory of a training step by category; runs nothing."""
-    from tvm_xengine.commands.run.estimate import run_estimate
+    with loading():
+        from tvm_xengine.commands.run.estimate import run_estimate
 
     run_estimate(model, options)
 
@@ -326,7 +336,8 @@ class ExportOptions:
 @app.command
 def export(model: Model, /, *, options: ExportOptions) -> None:
     """Write the training step as plain C for a small machine."""
-    from tvm_xengine.commands.run.export.package import run_export
+    with loading():
+        from tvm_xengine.commands.run.export.package import run_export
 
     run_export(model, options)
 
@@ -364,7 +375,8 @@ def export_state(
     options: ExportStateOptions,
 ) -> None:
     """Convert trained tensors: to safetensors, a state_dict, an ONNX file or for a package."""
-    from tvm_xengine.commands.run.export.state import run_export_state
+    with loading():
+        from tvm_xengine.commands.run.export.state import run_export_state
 
     run_export_state(state, options)
 
@@ -399,7 +411,8 @@ class TuneOptions:
 @app.command
 def tune(model: Model, /, *, options: TuneOptions) -> None:
     """Search for faster loop schedules of the generated kernels."""
-    from tvm_xengine.commands.run.tune import run_tune
+    with loading():
+        from tvm_xengine.commands.run.tune import run_tune
 
     run_tune(model, options)
 

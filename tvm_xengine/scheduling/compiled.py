@@ -46,6 +46,11 @@ def compiled(function: Callable[_P, _R], *folders: Path, **options: bool | str) 
     return cast("Callable[_P, _R]", _compiled_once(njit(cache=False, **options)(function)))
 
 
+def as_written(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A compiled function as Python runs it; what it calls is still compiled."""
+    return cast("Callable[_P, _R]", function.py_func)  # type: ignore[attr-defined]
+
+
 def _compiled_once(dispatcher: Any) -> Any:
     """The dispatcher, which other compiled functions call by types alone.
 

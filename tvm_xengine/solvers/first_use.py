@@ -29,8 +29,14 @@ _TICK_S = 0.1
 def compile_plan_for(
     problem: Problem, solver: str, objective: Objective, say: Callable[[str], None] | None = None
 ) -> None:
-    """Compile what a solve and the layout of its schedule will need; a layout that compiles ends late."""
-    if not _packing_ready.cache_info().currsize:
+    """Compile what a solve and the layout of its schedule will need; a layout that compiles ends late.
+
+    Where there is room for everything, and there are few tensors, that is nothing most often.
+    """
+    from tvm_xengine.scheduling.arena.packing import FEW_ITEMS  # loads numba
+
+    is_plain = len(problem.graph.tensors) <= FEW_ITEMS and not _needs_search(problem, objective)
+    if not is_plain and not _packing_ready.cache_info().currsize:
         _wait_for(_packing_ready, say)
     compile_searches_for(problem, solver, objective, say)
 

@@ -7,22 +7,26 @@ idea of TelaMalloc (Maas et al., ASPLOS 2023) without its constraint solver.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.scheduling.compiled import compiled
+from tvm_xengine.scheduling.compiled import as_written, compiled
 
 Ints = NDArray[np.int64]
 Bits = NDArray[np.uint64]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _NO_LIMIT = np.iinfo(np.int64).max
 """Larger than any address."""
 _ROUND_PER_ITEM = 1
 """Evaluations in a round for each item, before another order is improved: on four schedules of gpt_nano, 281
 items each, 25 rounds left half as many bytes above the peak as one round of as many evaluations in all."""
+FEW_ITEMS = 64
+"""So many are laid out without compiled code, which takes 0.4 s to read; their layouts take milliseconds."""
 _ROUND_BITS = 20
 """Room for the number of a round in a seed: with less than two items there are no rounds."""
 
@@ -91,7 +95,7 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
     addresses.
     """
     goal = items.peak_bytes()
-    rivals = live_together(items)
+    rivals = _run(live_together, items)(items)
     layouts = [(_layout(items, rivals, order)[1], order) for order in sensible_orders(items)]
     layouts.sort(key=lambda one: one[0])
     best_top, best_order = layouts[0]
@@ -117,7 +121,13 @@ def compile_packing() -> None:
     rivals = live_together(items)
     order = sensible_orders(items)[0]
     no_goal = 0  # which no layout reaches, so that orders are tried
-    _layout(items, rivals, _improve_order(items, rivals, order, no_goal, len(order), 0))
+    _improve_order(items, rivals, order, no_goal, len(order), 0)
+    _first_fit(items, rivals, order, 0, order.copy(), order.copy(), _NO_LIMIT)
+
+
+def _run(function: Callable[_P, _R], items: Items) -> Callable[_P, _R]:
+    """A compiled function that calls no other one, as written where there are few items."""
+    return as_written(function) if len(items.size) <= FEW_ITEMS else function
 
 
 def sensible_orders(items: Items) -> list[Ints]:
@@ -134,7 +144,8 @@ def sensible_orders(items: Items) -> list[Ints]:
 def _layout(items: Items, rivals: Bits, order: Ints) -> tuple[Ints, int]:
     layout = np.empty(len(items.size), dtype=np.int64)
     placed = np.empty(len(items.size), dtype=np.int64)
-    top = _first_fit(items, rivals, order, 0, layout, placed, _NO_LIMIT)
+    fit = _run(_first_fit, items)
+    top = fit(items, rivals, order, 0, layout, placed, _NO_LIMIT)
     return layout, int(top)
 
 
@@ -197,19 +208,12 @@ def live_together(items: Items) -> Bits:  # pragma: no cover - compiled
     rivals = np.zeros((count, (count + 63) // 64), dtype=np.uint64)
     for k in range(count):
         for r in range(k):
-            if _share_a_step(items, k, r):
-                rivals[k, r >> 6] |= np.uint64(1) << np.uint64(r & 63)
-                rivals[r, k >> 6] |= np.uint64(1) << np.uint64(k & 63)
+            for i in range(items.first[k], items.first[k + 1]):
+                for j in range(items.first[r], items.first[r + 1]):
+                    if items.start[j] <= items.end[i] and items.end[j] >= items.start[i]:
+                        rivals[k, r >> 6] |= np.uint64(1) << np.uint64(r & 63)
+                        rivals[r, k >> 6] |= np.uint64(1) << np.uint64(k & 63)
     return rivals
-
-
-@compiled
-def _share_a_step(items: Items, k: int, r: int) -> bool:  # pragma: no cover - compiled
-    for i in range(items.first[k], items.first[k + 1]):
-        for j in range(items.first[r], items.first[r + 1]):
-            if items.start[j] <= items.end[i] and items.end[j] >= items.start[i]:
-                return True
-    return False
 
 
 @compiled
