@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,8 +146,8 @@ def write_package(
         _write_sources(folder, sources, plan.machine)
         with ThreadPoolExecutor(1) as beside:  # compilers are processes of their own
             compiling = beside.submit(
-                *(measure_code, folder, library_sources(sources)[:2]),
-                *(sources.target, options.optimize),
+                partial(measure_code, folder, library_sources(sources)[:2], sources.target),
+                options.optimize,
             )
             on_progress("computing the expected losses")
             package = replace(sources, storage_error=plan.expected.storage_error)

@@ -62,6 +62,7 @@ int main() {
   tiny_mlp_loaded found = {};
   const float infinite = std::numeric_limits<float>::infinity();
   RETURNS(EINVAL, tiny_mlp_set_lr(&ctx, 0.1f));  // no state that has settings yet
+  RETURNS(EINVAL, tiny_mlp_discard(&ctx));
   RETURNS(EPLAN, tiny_mlp_init(&ctx, sram, sizeof sram, TINY_MLP_PLAN_HASH ^ 1u));
   RETURNS(EALIGN, tiny_mlp_init(&ctx, sram + 1, TINY_MLP_SRAM_BYTES, TINY_MLP_PLAN_HASH));
   RETURNS(ESIZE, tiny_mlp_init(&ctx, sram, TINY_MLP_SRAM_BYTES - 1u, TINY_MLP_PLAN_HASH));

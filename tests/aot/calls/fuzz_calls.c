@@ -328,8 +328,8 @@ int main(void) {
         break;
       }
       case 12: /* apply, or discard */
-        if (!any(3)) { code = F(_discard)(given); if (!is_bad) samples = 0; break; }
         is_bad |= !has_state;
+        if (!any(3)) { code = F(_discard)(given); if (!is_bad) samples = 0; break; }
         code = F(_apply)(given);
         MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
         if (!is_bad && !samples) { MUST(code == M(_EEMPTY)); is_bad = 1; }

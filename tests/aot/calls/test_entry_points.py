@@ -151,6 +151,12 @@ def test_calls_out_of_order_have_their_codes(session: Session) -> None:
     assert session.call("train_step", x, labels, None, None) == 0
 
 
+def test_nothing_is_discarded_without_a_state(session: Session) -> None:
+    """As no other function of the state works without one."""
+    assert session.init() == 0
+    assert session.call("discard") == -1
+
+
 def test_every_code_has_its_sentence(report: ExportReport, session: Session) -> None:
     header = (report.directory / f"{report.package.name}.h").read_text()
     codes = [int(code) for code in re.findall(r"^  TINY_MLP_\w+ = (-?\d+)", header, re.MULTILINE)]

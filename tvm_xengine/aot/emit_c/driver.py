@@ -123,6 +123,7 @@ def _discard(package: Package) -> str:
     return f"""\
 int32_t {package.name}_discard({package.name}_ctx *ctx) {{
 {CHECK_CTX}
+  if (!ctx->ready) return {package.macro}_EINVAL;
   ctx->samples = 0;
   return {package.macro}_OK;
 }}"""

@@ -168,7 +168,7 @@ def _functions(package: Package) -> str:
         )
     if package.accumulates:
         parts.append(
-            f"/* Forgets the accumulated gradients. Returns EINVAL, EALIGN. */\n"
+            f"/* Forgets the accumulated gradients, if there are any. Returns EINVAL, EALIGN. */\n"
             f"int32_t {name}_discard({name}_ctx *ctx);"
         )
     if package.channels:
