@@ -63,13 +63,25 @@ def calibrated(
     """
     ratios = measured_us / predicted_us
     scaled = np.abs(np.log(ratios)) / spread
+    widths = [
+        round(float(np.quantile(scaled[part], coverage)), DIGITS) for part in _parts(predicted_us)
+    ]
+    return (widths[0], widths[1], widths[2]), smearing_of(ratios, predicted_us)
+
+
+def smearing_of(ratios: NDArray[np.float64], predicted_us: NDArray[np.float64]) -> BySize:
+    """The mean of measured / predicted, by predicted time, both (held-out kernels,)."""
     clipped = np.clip(ratios, 1 / _LARGEST_RATIO, _LARGEST_RATIO)
+    means = [round(float(clipped[part].mean()), DIGITS) for part in _parts(predicted_us)]
+    return means[0], means[1], means[2]
+
+
+def _parts(predicted_us: NDArray[np.float64]) -> list[NDArray[np.intp]]:
+    """The rows of short, middle and long kernels; all rows in place of too few."""
     bins = size_bins(predicted_us)
     parts = [np.flatnonzero(bins == k) for k in range(len(SIZE_LIMITS_US) + 1)]
-    parts = [part if len(part) >= _LEAST_RESIDUALS else np.arange(len(ratios)) for part in parts]
-    widths = [round(float(np.quantile(scaled[part], coverage)), DIGITS) for part in parts]
-    smearing = [round(float(clipped[part].mean()), DIGITS) for part in parts]
-    return (widths[0], widths[1], widths[2]), (smearing[0], smearing[1], smearing[2])
+    every = np.arange(len(predicted_us))
+    return [part if len(part) >= _LEAST_RESIDUALS else every for part in parts]
 
 
 def with_interval(

@@ -61,8 +61,8 @@ class Correction:
         predicted = self._prediction()
         measured_us = np.array([costs[self.symbols[k]].compute_us for k in known])
         errors = np.asarray(np.log(measured_us / predicted.take(known).typical_us), np.float64)
-        mean, deviation = self._process(predicted).posterior(known, others, errors)
-        answer = moved(predicted.take(others), mean, deviation)
+        found_errors = self._process(predicted).posterior(known, others, errors)
+        answer = moved(predicted.take(others), found_errors.mean, found_errors.deviation)
         symbols = [self.symbols[k] for k in others]
         rows = zip(
             symbols,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,22 @@ _FEW = 20
 
 _COVERAGE = 0.8
 """Share of times that intervals are meant to hold, as in `COVERED_DEVIATIONS`."""
+
+
+class Posterior(NamedTuple):
+    """What known errors say, as logarithms.
+
+    Attributes
+    ----------
+    mean, deviation
+        Of the other errors, (others,) each.
+    left_out
+        Each known error less what all other known ones say of it, (known,).
+    """
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    left_out: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -62,8 +79,8 @@ class ErrorProcess:
         others: Sequence[int],
         errors: NDArray[np.float64],
         networks: Sequence[int] | None = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of the errors of `others`, from those of the `known` kernels.
+    ) -> Posterior:
+        """The errors of `others`, from those of the `known` kernels.
 
         Parameters
         ----------
@@ -76,10 +93,11 @@ class ErrorProcess:
         unshared = (1 - _ALIKE_SHARE) * self._own(known) ** 2 + _NOISE_DEVIATION**2
         blocks = _blocks(range(len(known)) if networks is None else networks)
         inverse, widening = _fit(self._covariance(known, known) + np.diag(unshared), errors, blocks)
-        mean = between @ (inverse @ errors)
+        weighted = inverse @ errors
+        mean = np.asarray(between @ weighted, dtype=np.float64)
         variance = own - np.einsum("ij,ij->i", between @ inverse, between)
         deviation = np.sqrt(np.maximum(variance, _NOISE_DEVIATION**2))
-        return np.asarray(mean, dtype=np.float64), deviation * widening
+        return Posterior(mean, deviation * widening, weighted / np.diag(inverse))
 
     def _own(self, rows: Sequence[int]) -> NDArray[np.float64]:
         """Of each error, without what it has in common with all of its group."""
