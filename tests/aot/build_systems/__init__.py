@@ -1,0 +1,1 @@
+"""Packages as the build systems of products take them."""
