@@ -126,11 +126,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
     """
     from safetensors import SafetensorError, safe_open
 
+    from tvm_xengine.state.safetensors_file import decoded
+
     try:
         require_regular_file(path)
         with safe_open(path, framework="numpy") as file:
             header = parse_json((file.metadata() or {}).get(_METADATA, "null"))
-            tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = decoded(path.read_bytes())
     except FileNotFoundError as error:
         raise InvalidStateError(f"there is no checkpoint {path}") from error
     except (SafetensorError, OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.source import Source
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.training.forward.precision import SHORT_FLOATS
 
 if TYPE_CHECKING:
     import torch
@@ -135,8 +136,13 @@ class ModelState:
                     " the state into the module, and compile that"
                 )
         here = {self._variables[name]: name for name in names if name in self._variables}
+        inputs = self._executable.interface.inputs
+        values = {
+            variable: _narrowed(state[name], str(inputs[variable].dtype))
+            for variable, name in here.items()
+        }
         try:
-            self._executable.write({variable: state[name] for variable, name in here.items()})
+            self._executable.write(values)
         except InvalidInputError as error:
             variable, space, rest = str(error).partition(" ")
             raise InvalidStateError(f"{here.get(variable, variable)}{space}{rest}") from None
@@ -146,6 +152,15 @@ class ModelState:
         if name in self._variables:
             return tuple(self._executable.interface.inputs[self._variables[name]].shape)
         return self._unused[name].shape
+
+
+def _narrowed(value: Array, dtype: str) -> Array:
+    """Values in the type of a frozen tensor, where it holds them all: a ``.npz`` file has no bfloat16."""
+    if dtype not in SHORT_FLOATS or str(value.dtype) not in ("float32", "float64"):
+        return value
+    narrow = np.asarray(value).astype(np.dtype(dtype))
+    is_exact = np.array_equal(narrow.astype(value.dtype), value, equal_nan=True)
+    return narrow if is_exact else value
 
 
 def values_of(

@@ -170,14 +170,19 @@ def _to_torch(state: Mapping[str, Array]) -> bytes:
 
 def _to_npz(state: Mapping[str, Array]) -> bytes:
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **dict(state))
+    # numpy writes bfloat16 as bytes without a type; float32 holds its values.
+    plain = {
+        name: value.astype("float32") if str(value.dtype) == "bfloat16" else value
+        for name, value in state.items()
+    }
+    np.savez(file, allow_pickle=False, **plain)
     return file.getvalue()
 
 
 def _from_safetensors(content: bytes) -> dict[str, Array]:
-    from safetensors.numpy import load
+    from tvm_xengine.state.safetensors_file import decoded as tensors_of
 
-    return dict(load(content))
+    return tensors_of(content)
 
 
 def _from_torch(content: bytes) -> dict[str, Array]:

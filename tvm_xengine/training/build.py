@@ -23,7 +23,11 @@ from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward.input_ranges import value_ranges
-from tvm_xengine.training.forward.precision import in_mixed_precision
+from tvm_xengine.training.forward.precision import (
+    SHORT_FLOATS,
+    in_mixed_precision,
+    with_sensitive_ops_widened,
+)
 from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.optimizers import Optimizer
@@ -31,9 +35,6 @@ from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep, zeros_like_type
 
 logger = logging.getLogger(__name__)
-
-_SHORT_FLOATS = ("float16", "bfloat16")
-"""Types in which small updates of a parameter are lost."""
 
 
 def build_training_step(
@@ -191,6 +192,8 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
         )
     if recipe.precision is not None:
         source = in_mixed_precision(expand_composites(source), recipe.precision.dtype)
+    else:
+        source = with_sensitive_ops_widened(source)
     return simplified(source, residuals_apart=recipe.residuals_apart)
 
 
@@ -246,7 +249,7 @@ def _check_trained(
             else "nothing to train: the model has no parameter that is not frozen"
         )
     for param in trained:
-        if (dtype := str(param.ty.dtype)) in _SHORT_FLOATS:
+        if (dtype := str(param.ty.dtype)) in SHORT_FLOATS:
             raise UnsupportedModelError(
                 f"expected trained parameters of float32 or float64, found {dtype} in"
                 f" {called.get(param.name, param.name)};"

@@ -10,6 +10,7 @@ from tests.training.running import ReferenceRun
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import Use
+from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.training.build import build_training_step
 
 
@@ -57,6 +58,10 @@ def test_names_that_collide_are_told_apart_and_train_as_in_pytorch() -> None:
     torch.manual_seed(0)
     module = Odd()
     model = exported(module, torch.randn(4, 6))
+    _take_three_steps_beside_pytorch(model, module)
+
+
+def _take_three_steps_beside_pytorch(model: ForwardModel, module: nn.Module) -> None:
     run = ReferenceRun(build_training_step(model))
     optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
     for _ in range(3):
@@ -67,12 +72,40 @@ def test_names_that_collide_are_told_apart_and_train_as_in_pytorch() -> None:
         loss.backward()
         optimizer.step()
         assert found == pytest.approx(loss.item(), rel=1e-4)
-    state = module.state_dict()
+    state = {**dict(module.named_buffers()), **module.state_dict()}
     for role in model.roles:
         for name in role.names:
             torch.testing.assert_close(
                 torch.from_numpy(run.state[role.variable].copy()), state[name], rtol=1e-4, atol=1e-5
             )
+
+
+class Keywords(nn.Module):
+    """Layers and tensors whose names are keywords of Python, one of which forward writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = {"in": nn.BatchNorm1d(6), "lambda": nn.Linear(6, 8), "in_": nn.Tanh()}
+        self.layers = nn.ModuleDict(kinds)
+        self.register_parameter("class", nn.Parameter(torch.randn(8)))
+        self.register_buffer("from", torch.zeros(8))
+        self.register_buffer("None", torch.ones(8), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
+        getattr(self, "from").add_(x.detach().mean(0))
+        return x * getattr(self, "class") + getattr(self, "from") * getattr(self, "None")
+
+
+def test_names_that_are_keywords_of_python_are_names() -> None:
+    torch.manual_seed(0)
+    module = Keywords()
+    program = torch.export.export(module, (torch.randn(4, 6),))
+    model = from_torch_export(program)
+    assert {"layers.in.weight", "class", "from"} <= program.state_dict.keys()
+    assert {"layers.in.weight", "layers.lambda.bias", "class", "from", "None"} <= uses(model).keys()
+    _take_three_steps_beside_pytorch(model, module)
 
 
 def test_a_shared_parameter_is_one_tensor_with_all_its_names() -> None:

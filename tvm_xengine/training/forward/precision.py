@@ -8,9 +8,12 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.checks.arguments import checked_fields
-from tvm_xengine.relax_ir.batch_norms import running_statistics
+from tvm_xengine.relax_ir.batch_norms import running_statistics, updated_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 from tvm_xengine.training.emitter import dtype_of
+
+SHORT_FLOATS = ("float16", "bfloat16")
+"""Types in which sums, and small updates of a parameter, are lost."""
 
 SHORT = frozenset(
     {
@@ -29,6 +32,8 @@ LONG = frozenset(
         # Of these LLVM has none in float16, and TVM 0.27 no prelu of bfloat16.
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan"),
         "nn.prelu",
+        # TVM 0.27 has none of bfloat16.
+        *("isfinite", "isinf", "isnan"),
         # Comparisons of short elements gain nothing: they are made in float32 anyway.
         *("argmax", "argmin", *(f"nn.max_pool{rank}d" for rank in (1, 2, 3))),
         *("mean", "sum", "prod", "variance", "std"),
@@ -58,7 +63,7 @@ class MixedPrecision:
     loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("float16", "bfloat16"):
+        if self.dtype not in SHORT_FLOATS:
             raise ValueError(f"dtype must be float16 or bfloat16, got {self.dtype!r}")
         if self.loss_scale <= 0:
             raise ValueError(f"loss_scale must be > 0, got {self.loss_scale}")
@@ -66,12 +71,23 @@ class MixedPrecision:
 
 def in_mixed_precision(source: ForwardOps, dtype: str) -> ForwardOps:
     """The same function with casts, its parameters and result as before."""
-    caster = _Caster(source, dtype)
+    return _recast(source, _Caster(source, dtype))
+
+
+def with_sensitive_ops_widened(source: ForwardOps) -> ForwardOps:
+    """The same function with casts around sensitive ops on short types, as PyTorch computes them."""
+    results = [result for op in source.ops for result in op.results]
+    if not any(dtype_of(value) in SHORT_FLOATS for value in (*source.params, *results)):
+        return source
+    return _recast(source, _Widener(source))
+
+
+def _recast(source: ForwardOps, caster: _Caster) -> ForwardOps:
     with caster.builder.function("main", params=list(source.params)):
         with caster.builder.dataflow():
             for op in source.ops:
                 caster.emit(op)
-            outputs = [caster.cast(caster.value(output), "float32") for output in source.outputs]
+            outputs = [caster.returned(output) for output in source.outputs]
             outputs += [
                 caster.cast(caster.value(value), dtype_of(param)) for param, value in source.writes
             ]
@@ -84,7 +100,7 @@ def in_mixed_precision(source: ForwardOps, dtype: str) -> ForwardOps:
 class _Caster:
     """Re-emits ops with their operands in the types that they are computed in."""
 
-    def __init__(self, source: ForwardOps, dtype: str) -> None:
+    def __init__(self, source: ForwardOps, dtype: str = "") -> None:
         self.builder = relax.BlockBuilder()
         self._dtype = dtype
         self._made: dict[relax.Var, relax.Expr] = {}
@@ -93,6 +109,10 @@ class _Caster:
 
     def value(self, read: relax.Expr) -> relax.Expr:
         return self._made.get(read, read) if isinstance(read, relax.Var) else read
+
+    def returned(self, output: relax.Expr) -> relax.Expr:
+        """What the function returns of a value."""
+        return self.cast(self.value(output), "float32")
 
     def emit(self, op: ForwardOp) -> None:
         operands = [self.value(read) for read in op.operands]
@@ -123,5 +143,30 @@ class _Caster:
             return self._dtype
         if op.op in LONG:
             return "float32"
-        short = any(dtype_of(operand) == self._dtype for operand in operands)
-        return self._dtype if short else None
+        types = {dtype_of(operand) for operand in operands}
+        if self._dtype in types:
+            return self._dtype
+        # One of them was computed in float32 here, and the other one is short in the model itself.
+        return "float32" if types & {*SHORT_FLOATS} and "float32" in types else None
+
+
+class _Widener(_Caster):
+    """Re-emits ops in their own types, but for sensitive ones on short operands."""
+
+    def __init__(self, source: ForwardOps) -> None:
+        super().__init__(source)
+        self._fixed = updated_statistics(source)
+
+    def returned(self, output: relax.Expr) -> relax.Expr:
+        return self.value(output)
+
+    def emit(self, op: ForwardOp) -> None:
+        super().emit(op)
+        for result in op.results:
+            self._made[result] = self.cast(self._made[result], dtype_of(result))
+
+    def _computed_in(self, op: ForwardOp, operands: list[relax.Expr]) -> str | None:
+        if op.op not in LONG or self._fixed.intersection(operands):
+            return None
+        short = any(dtype_of(operand) in SHORT_FLOATS for operand in operands)
+        return "float32" if short else None

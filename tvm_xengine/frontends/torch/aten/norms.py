@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import wraps
 
 import numpy as np
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, filled, scalar
 from tvm_xengine.relax_ir.types import static_shape
+
+
+def _in_float32(norm: Converter) -> Converter:
+    """A norm that computes on float16 and bfloat16 in float32, as PyTorch does; only y is rounded."""
+
+    @wraps(norm)
+    def converted(builder: Builder, x: Expr, *arguments: object) -> Expr | list[Expr]:
+        dtype = str(x.ty.dtype)
+        if dtype not in ("float16", "bfloat16"):
+            return norm(builder, x, *arguments)
+
+        def wide(value: object) -> object:
+            is_short = str(getattr(getattr(value, "ty", None), "dtype", "")) == dtype
+            return builder.emit(relax.op.astype(value, "float32")) if is_short else value
+
+        made = norm(builder, wide(x), *map(wide, arguments))
+        y, *others = made if isinstance(made, list) else [made]
+        narrow = builder.emit(relax.op.astype(y, dtype))
+        return [narrow, *others] if isinstance(made, list) else narrow
+
+    return converted
 
 
 def batch_norm(
@@ -186,14 +208,19 @@ def native_group_norm(
 
 
 CONVERTERS: dict[str, Converter] = {
-    "_native_batch_norm_legit_functional.default": batch_norm,
-    "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
-    "_native_batch_norm_legit_no_training.default": batch_norm_of_statistics,
     "dropout.default": dropout,
-    "group_norm.default": group_norm,
-    "layer_norm.default": layer_norm,
     "native_dropout.default": native_dropout,
-    "native_group_norm.default": native_group_norm,
-    "native_layer_norm.default": native_layer_norm,
-    "rms_norm.default": rms_norm,
+    **{
+        name: _in_float32(norm)
+        for name, norm in (
+            ("_native_batch_norm_legit_functional.default", batch_norm),
+            ("_native_batch_norm_legit.no_stats", batch_norm_of_batch),
+            ("_native_batch_norm_legit_no_training.default", batch_norm_of_statistics),
+            ("group_norm.default", group_norm),
+            ("layer_norm.default", layer_norm),
+            ("native_group_norm.default", native_group_norm),
+            ("native_layer_norm.default", native_layer_norm),
+            ("rms_norm.default", rms_norm),
+        )
+    },
 }

@@ -31,7 +31,6 @@ def check_program(name: str, program: ExportedProgram, prefix: str) -> None:
         Says what was found, where, and what to do.
     """
     _check_shapes(name, program)
-    _check_parameters(name, program, prefix)
     _check_silent_writes(name, program)
     check_shared_memory(name, program, prefix)
     _check_outputs(name, program)
@@ -41,18 +40,6 @@ def check_decomposed(name: str, program: ExportedProgram, prefix: str) -> None:
     """The same of what shows only in a program without mutation."""
     _check_shapes(name, program)
     _check_written(name, program, prefix)
-
-
-def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
-    """A step keeps what it trains in float32 or float64, where small updates are not lost."""
-    for target, value in program.named_parameters():
-        dtype = str(value.dtype).removeprefix("torch.")
-        if dtype in ("float16", "bfloat16"):
-            raise UnsupportedModelError(
-                f"{name}: expected parameters of float32 or float64, found {dtype} in"
-                f" {target.removeprefix(prefix)}; call float() on the module, and ask for the"
-                f" precision {dtype} to compute in it"
-            )
 
 
 def _check_silent_writes(name: str, program: ExportedProgram) -> None:

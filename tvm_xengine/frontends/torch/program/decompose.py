@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from tvm_xengine.checks.operators import TORCH_ADVICE, located
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.program.decompositions import decompositions
+from tvm_xengine.frontends.torch.program.keywords import keywords_respelled
 from tvm_xengine.frontends.torch.program.nodes import layer_of, op_name
 from tvm_xengine.frontends.torch.program.past_autograd import (
     DETACH,
@@ -46,6 +47,7 @@ def decomposed(program: ExportedProgram, convertible: Collection[str]) -> Export
         _operators_listed_once(),
         _without_gradients_marked(graph),
         _detached_in_place(graph),
+        keywords_respelled(program) as restored,
     ):
         written, own = torch._decomp.decomposition_table, decompositions()
         rules = {**written, **torch.export.default_decompositions(), **own}
@@ -59,7 +61,7 @@ def decomposed(program: ExportedProgram, convertible: Collection[str]) -> Export
             return op in written or op in own or op.__name__ in convertible
 
         with _composites_left_alone(table, is_overridden):
-            plain = program.run_decompositions(table)
+            plain = restored(program.run_decompositions(table))
     if unknown := _unknown_ops(plain, convertible):
         if any("_local_scalar_dense" in op_name(node) for node in unknown):
             raise UnsupportedModelError(

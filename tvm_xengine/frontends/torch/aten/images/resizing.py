@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 from tvm import relax
 
+from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.shapes import product_along
 from tvm_xengine.relax_ir.types import static_shape
@@ -105,7 +106,7 @@ def resampled(builder: Builder, x: Expr, weights_of: Weights) -> Expr:
     """
     dtype = getattr(torch, str(x.ty.dtype))
     for axis in range(2, len(static_shape(x.ty))):
-        x = product_along(builder, x, axis, weights_of(axis - 2, dtype).numpy())
+        x = product_along(builder, x, axis, to_array(weights_of(axis - 2, dtype)))
     return x
 
 
