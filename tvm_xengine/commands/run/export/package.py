@@ -316,12 +316,13 @@ def _compared(compared: Sequence[Alternative]) -> Table:
     """What recomputation, copies and regions cost beside other ways to run the step."""
     table = framed("a training step, as estimated")
     table.add_column("", overflow="fold")
-    add_number_columns(table, "bytes", "us", "ops again", "copies")
+    has_energy = any(one.energy_uj for one in compared)
+    add_number_columns(table, "bytes", "us", *(["uJ"] * has_energy), "ops again", "copies")
     for one in compared:
         size = " + ".join(f"{size}" for size in one.arena_bytes.values() if size)
-        table.add_row(
-            one.name, size, f"{one.step_us:.0f}", f"{one.recomputed_ops}", f"{one.transfers}"
-        )
+        energy = [f"{one.energy_uj:.6g}"] * has_energy
+        again, copies = f"{one.recomputed_ops}", f"{one.transfers}"
+        table.add_row(one.name, size, f"{one.step_us:.0f}", *energy, again, copies)
     return table
 
 
