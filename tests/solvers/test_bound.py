@@ -99,6 +99,16 @@ def test_the_makespan_bound_counts_what_comes_before_and_after_a_busy_stream() -
     assert [*bounds(context, run=run_here)][-1].bound == pytest.approx(66.0)
 
 
+def test_the_makespan_bound_adds_what_is_before_an_op_and_what_is_after_it() -> None:
+    """Stream a is busy for 60 us until `q` ends, b for 40 us after it; no path is longer than 56 us."""
+    before = [(f"m{k}", ["p"], "a") for k in range(4)]
+    after = [(f"n{k}", ["q"], "b") for k in range(4)]
+    middle, last = ("q", [name for name, _, _ in before], "a"), [name for name, _, _ in after]
+    graph = [("p", ["x"], "a"), *before, middle, *after, ("r", last, "a")]
+    context = alone(_two_devices(graph, 3.0), Request(Objective.MAKESPAN))
+    assert [*bounds(context, run=run_here)][-1].bound == pytest.approx(100.0)
+
+
 def test_what_was_solved_is_solved_more_exactly_where_more_time_points_take_too_long() -> None:
     asked: list[tuple[int, float]] = []
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
@@ -14,12 +15,14 @@ from tests.strategies import cases, problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
-from tvm_xengine.scheduling.schedule import Compute, Transfer, with_frees
+from tvm_xengine.scheduling.schedule import Compute, Free, Transfer, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.relaxation.encode import projected
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits, periods_in_every_order
 from tvm_xengine.solvers.relaxation.time_points import formulate_time_points
 from tvm_xengine.solvers.result import Objective
@@ -102,6 +105,38 @@ def test_a_copy_that_may_come_from_elsewhere_later_loads_no_link_before() -> Non
     makespan_us = simulate(problem, with_frees(problem, steps)).makespan_us
     assert makespan_us < 8.0  # what both tensors take over one link
     assert bound_of(problem, ["full"], []) <= makespan_us
+
+
+@settings(max_examples=cases(150))
+@given(problem=problems(max_devices=3, max_ops=6), data=st.data())
+def test_a_schedule_sorted_by_the_ends_of_its_steps_is_a_solution(
+    problem: Problem, data: st.DataObject
+) -> None:
+    """It fits the budgets in that order, too, and the least makespan of its columns is none above its own."""
+    schedule = search(problem, objective=Objective.MAKESPAN, evaluations=300)
+    assume(schedule is not None)
+    assert schedule is not None
+    as_run = simulate(problem, schedule)
+    ends = sorted(
+        (end, position)
+        for position, (_, end) in enumerate(as_run.intervals_us)
+        if not isinstance(schedule.steps[position], Free)
+    )
+    by_ends = with_frees(problem, [schedule.steps[position] for _, position in ends])
+    simulate(problem, by_ends)
+    indexed = index_problem(problem, Objective.COST)
+    time_points = data.draw(st.lists(st.sampled_from(range(indexed.op_count)), unique=True))
+    periods = periods_in_every_order(indexed, time_points, ancestor_bits(indexed))
+    model = formulate_time_points(indexed, periods, is_makespan=True)
+    columns = (model.run, model.at, model.keep, model.copy, model.run_takes, model.at_takes)
+    of_steps = np.concatenate([grid[grid >= 0] for grid in columns])
+    lower, upper = model.program.lower.copy(), model.program.upper.copy()
+    lower[of_steps] = upper[of_steps] = projected(model, by_ends)[of_steps]
+    program = replace(model.program.relaxed(), lower=lower, upper=upper)
+    answer = solve_program(program, BackendOptions(), lambda _: None)
+    assert isinstance(answer, Answer)
+    assert answer.value is not None
+    assert answer.value <= as_run.makespan_us + 1e-6
 
 
 @settings(max_examples=cases(100))

@@ -111,7 +111,10 @@ class _Series:
         self.pressed = pressed_ops(indexed, best[1] if best else None, ratio)
         if self.relaxations.scope is Scope.EVERY_SCHEDULE:
             self.trunk = trunk_of(indexed, {op for op, _ in self.pressed})
-            self.pressed = [pair for pair in self.pressed if pair[0] in self.trunk]
+            pressure = dict(self.pressed)
+            # For the makespan a time point also says what must be over before others begin.
+            of = self.trunk if self.relaxations.is_makespan else pressure
+            self.pressed = [(op, pressure.get(op, 0.0)) for op in self.trunk if op in of]
         self.time_points = set(spread(self.pressed, 1)) if self.pressed else set()
         self.time_points |= neediest(indexed, [op for op, _ in self.pressed])
 

@@ -188,6 +188,12 @@ def most_exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | No
 
 
 def spread(pressed: Sequence[tuple[int, float]], count: int) -> list[int]:
-    """`count` of the (op, pressure) pairs: evenly spread, each the most pressed of its part."""
-    parts = np.array_split(np.arange(len(pressed)), count)
-    return [pressed[max(part.tolist(), key=lambda q: pressed[q][1])][0] for part in parts]
+    """`count` of the (op, pressure) pairs: evenly spread, each the most pressed of its part.
+
+    Of equals that is the one in the middle.
+    """
+    parts = [part.tolist() for part in np.array_split(np.arange(len(pressed)), count)]
+    return [
+        pressed[max(part, key=lambda q: (pressed[q][1], -abs(2 * q - part[0] - part[-1])))][0]
+        for part in parts
+    ]

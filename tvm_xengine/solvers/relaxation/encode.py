@@ -11,7 +11,6 @@ from tvm_xengine.scheduling.needless_steps import survivors_of
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel
-from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once
 
 _ABSENT = -1  # where a grid of columns has none
 
@@ -21,7 +20,16 @@ def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.
 
     It has none when first runs follow another order than the model's periods allow, and for
     the makespan, whose model has more columns. Its objective is at most that of the schedule.
-    On devices with room for everything, what is ever there is so from its first run on.
+    """
+    x = projected(model, schedule)
+    return x if model.program.is_satisfied_by(x) else None
+
+
+def projected(model: TimePointModel, schedule: Schedule) -> NDArray[np.float64]:
+    """The columns that say what `schedule` does in each period; those of times are 0.
+
+    On devices with room for everything, what is ever there is so from its first run on, if the model
+    says so.
     """
     p = model.indexed
     op_index, tensor_index, device = p.op_index, p.tensor_index, p.problem.platform.index
@@ -37,7 +45,7 @@ def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.
                 encoding.copy(tensor_index[tensor], device[src], device[dst])
             case Free(tensor, where) if tensor in tensor_index:
                 encoding.free(tensor_index[tensor], device[where])
-    return encoding.solution()
+    return encoding.columns()
 
 
 class _Encoding:
@@ -48,7 +56,7 @@ class _Encoding:
         self._model = model
         self._x = np.zeros(model.program.column_count)
         self._link = {link: e for e, link in enumerate(p.links)}
-        self._at_once = there_at_once(p)
+        self._at_once = model.at_once
         self._is_early = self._at_once & ever_there
         self._resident = p.at_home | (self._is_early & (p.producer < 0))
         self._first_period = np.full(p.op_count, _ABSENT)
@@ -113,14 +121,14 @@ class _Encoding:
         is_updated = self._model.indexed.updated_by[j] >= 0
         self._resident[d, j] = self._is_early[d, j] and not is_updated
 
-    def solution(self) -> NDArray[np.float64] | None:
-        """All columns; None where they break a row."""
+    def columns(self) -> NDArray[np.float64]:
+        """All columns, when every step is read."""
         model = self._model
         while self._period < len(model.periods.may_be):
             self._pass_time_point()
         self._keep_what_is_there()
         _set_holds(model, self._x)
-        return self._x if model.program.is_satisfied_by(self._x) else None
+        return self._x
 
 
 def _ever_there(p: IndexedProblem, steps: Sequence[Step]) -> NDArray[np.bool_]:

@@ -30,8 +30,9 @@ and any dual bound on it, is a bound on the schedules. It stays one when tensors
 they get no columns, as if they were on every device from their first run on and took no bytes.
 Within a period memory is looked at while an op runs: what it needs fits together with those tensors,
 not its own, that are held all through the period, hold[k,d,j] in [0,1]. The makespan is bounded
-by the load of the busiest stream, a device with the copies that it makes or a link, and by when first runs
-end (`rows/first_runs.py`), under the same rows.
+by the load of the busiest stream, a device with the copies that it makes or a link, by when first runs
+end (`rows/first_runs.py`), and by what streams do in each period (`rows/period_times.py`), under the same
+rows.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from tvm_xengine.solvers.relaxation.periods import Periods
 from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Grid
 from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams, follow_first_runs
 from tvm_xengine.solvers.relaxation.rows.memory import fit_while_running, stay_within_budgets
+from tvm_xengine.solvers.relaxation.rows.period_times import fit_periods
 from tvm_xengine.solvers.relaxation.rows.presence import (
     copy_from_a_source,
     deliver,
@@ -71,6 +73,8 @@ class TimePointModel:
         (K + 1, D, J), (K + 1, links, J), (K + 1, D, J) and (K + 1, D).
     run_takes, at_takes
         Likewise, shapes (K + 1, D, n, V) and (K, D, n, V).
+    at_once
+        Whether tensor j, if it is ever on device d, is there from its first run on, shape (D, J).
     budget_rows
         For each device the rows whose side is its budget.
     streams
@@ -88,6 +92,7 @@ class TimePointModel:
     held: Grid
     run_takes: Grid
     at_takes: Grid
+    at_once: NDArray[np.bool_]
     budget_rows: tuple[tuple[int, ...], ...]
     streams: Streams | None = None
 
@@ -139,6 +144,8 @@ def formulate_time_points(
     if is_makespan:
         busiest = weigh_busiest_stream(draft)
         streams = follow_first_runs(draft, HeadsAndTails.of(indexed), cuts, busiest)
+        if draft.time_point_count:
+            fit_periods(draft, streams.end, busiest)
     else:
         weigh_all(draft)
     program = draft.builder.build()
@@ -154,6 +161,7 @@ def formulate_time_points(
         held=draft.held,
         run_takes=draft.run_takes,
         at_takes=draft.at_takes,
+        at_once=draft.at_once,
         budget_rows=tuple(map(tuple, draft.budget_rows)),
         streams=streams,
     )

@@ -4,7 +4,7 @@ On such a device a schedule may make every copy and repeated run at once: a tens
 there may as well be there from its first run on, wherever that was, at the same cost and without
 touching any other device's memory. By induction over the graph, what a run needs is there then.
 Update results are excepted, because bringing one home ends the state that others still read.
-For the makespan copies must come over one link, too: one that comes from elsewhere loads another stream.
+For the makespan this does not hold: when a stream does what matters there.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.indexed import IndexedProblem
 
 
-def there_at_once(indexed: IndexedProblem, *, is_makespan: bool = False) -> NDArray[np.bool_]:
+def there_at_once(indexed: IndexedProblem) -> NDArray[np.bool_]:
     """Whether tensor j, if it is ever on device d, may as well be there from its first run on.
 
     Shape (D, J). Copies into the device must cost the same from wherever they come.
     """
-    devices = uncapacitated_devices(indexed)
-    if is_makespan:
-        devices &= np.bincount([b for _, b in indexed.links], minlength=len(devices)) <= 1
-    return devices[:, None] & _independent_of_updates(indexed)
+    return uncapacitated_devices(indexed)[:, None] & _independent_of_updates(indexed)
 
 
 def uncapacitated_devices(indexed: IndexedProblem) -> NDArray[np.bool_]:

@@ -48,7 +48,8 @@ class Draft:
         runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
         runs &= p.recomputable | ~is_time_point
         made_by = np.where(p.producer >= 0, run_by[p.producer], 0)
-        at_once = there_at_once(p, is_makespan=is_makespan) & self.counts
+        # What a stream does in a period takes its time then, so nothing moves to an earlier one.
+        self.at_once = at_once = there_at_once(p) & self.counts & (not is_makespan)
         runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
         may_wait = ~runs_at_once | (period <= run_by)[:, None]
         self.run = self.builder.grid(runs[:, None] & p.can_run.T & may_wait, is_integer=True)
