@@ -135,9 +135,9 @@ TABLES = (
         "time_with_variants",
         "Time of a step with and without variants",
         "Training steps on one device with the budgets that `ratio` of what keep-all needs beside the state"
-        " leaves, planned for 5 s with roofline costs: of the whole batch with the usual kernels, and as"
-        " plans are made, with variants and in slices. Times are multiples of keep-all; without one nothing"
-        " fits.",
+        " leaves, planned with a work limit of 5 and roofline costs: of the whole batch with the usual"
+        " kernels, and as plans are made, with variants and in slices. Times are multiples of keep-all;"
+        " without one nothing fits. Rows of commits before 28 November had a limit of 5 s.",
         "python -m benchmarks.solvers.time_with_variants",
         ("network", "ratio"),
     ),

@@ -1,7 +1,8 @@
 """``python -m benchmarks.solvers.time_with_variants [NETWORK...]``: steps with and without variants.
 
-The same budgets, costs and time limit, once with the usual kernels of the whole batch, and once as
-plans are made: with variants, and in slices where they pay.
+The same budgets, costs and limit, once with the usual kernels of the whole batch, and once as
+plans are made: with variants, and in slices where they pay. The limit is one of work, so that
+the rows do not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tvm_xengine.solvers.result import Limits
 
 RATIOS = (0.8, 0.6, 0.4)
 """Of what keep-all needs beside the state."""
-OPTIONS = PlanOptions(limits=Limits(5.0))
+OPTIONS = PlanOptions(limits=Limits.by_work(5.0))
 
 
 def main(networks: Sequence[str]) -> None:
