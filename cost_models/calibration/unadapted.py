@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
+from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor, Corrections
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
-from tvm_xengine.cost_models.models.corrections import Corrections
 from tvm_xengine.cost_models.models.model_file import ModelFile
 
 

@@ -13,9 +13,12 @@ _SIZE = 96
 ms."""
 
 _EVERY_S = 0.05
-"""The product is not timed more often, so that it costs less than a hundredth of the time."""
+"""The product is not timed more often beside kernels, so that it costs less than a hundredth of the time."""
 
-_SLOWED_RATIO = 1.06
+BETWEEN_STEPS_S = 0.5
+"""Nor more often between steps, of whose time it costs less than five thousandths."""
+
+SLOWED_RATIO = 1.06
 """The work takes within 3 % of the same time while nothing disturbs it, and more than 10 % longer
 while something does that the clock of a thread does not see, such as its core's other thread."""
 
@@ -28,15 +31,16 @@ def calm_rounds(sentinels_us: Sequence[float], fastest_us: float | None = None) 
     fastest_us
         How fast the machine can be; None means as in the fastest of these rounds.
     """
-    slowest_calm_us = _SLOWED_RATIO * min((*sentinels_us, fastest_us or math.inf))
+    slowest_calm_us = SLOWED_RATIO * min((*sentinels_us, fastest_us or math.inf))
     watched = all(sentinels_us)
     return [k for k, us in enumerate(sentinels_us) if us <= slowest_calm_us or not watched]
 
 
 class Sentinel:
-    """Times a small matrix product, at most twenty times a second."""
+    """Times a small matrix product, at most once in so many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = _EVERY_S) -> None:
+        self._every_s = every_s
         rng = np.random.default_rng(0)
         self._matrix = rng.random((_SIZE, _SIZE))
         self._last_s = -np.inf
@@ -45,7 +49,7 @@ class Sentinel:
 
     def time_us(self) -> float:
         """CPU time of the work on this thread, the shortest of five."""
-        if time.monotonic() - self._last_s < _EVERY_S:
+        if time.monotonic() - self._last_s < self._every_s:
             return self._last_us
         self._last_us = min(self._once_us() for _ in range(5))
         self._last_s = time.monotonic()

@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.dataset.label_weights import weights_of
-from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor, corrected_view
+from tvm_xengine.cost_models.models.adapted_predictor import (
+    AdaptedPredictor,
+    Corrections,
+    Limits,
+    corrected_view,
+)
 from tvm_xengine.cost_models.models.boosted_trees import check_times, held_out
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
-from tvm_xengine.cost_models.models.corrections import Corrections, Limits
 from tvm_xengine.cost_models.models.interval_widths import DIGITS, calibrated
 from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import xgboost
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
-from tvm_xengine.cost_models.models.corrections import Corrections
 from tvm_xengine.cost_models.models.interval_widths import (
     BySize,
     size_bins,
@@ -24,6 +24,54 @@ from tvm_xengine.cost_models.models.model import CALL_US, Prediction
 from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread
 from tvm_xengine.cost_models.models.whole_view import whole_view
 from tvm_xengine.errors import InvalidDatasetError
+
+Limits = tuple[float, float]
+"""Of the logarithm of a correction."""
+
+
+class Estimate(NamedTuple):
+    """Means of members and their standard deviations, (rows,) each."""
+
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Two factors on times as small trees, and what cold caches cost.
+
+    Attributes
+    ----------
+    machine, caches
+        Boosters of the logarithms of the machine's factor, and of what is left with cold caches; their
+        members differ by what they draw at random.
+    machine_limits, caches_limits
+        Between which the mean of the members is kept.
+    """
+
+    machine: tuple[xgboost.Booster, ...]
+    caches: tuple[xgboost.Booster, ...]
+    machine_limits: Limits
+    caches_limits: Limits
+    cold: ColdCalls
+
+    def of_machine(self, matrix: xgboost.DMatrix) -> Estimate:
+        """The logarithm of the machine's factor."""
+        return _mean(self.machine, matrix, self.machine_limits)
+
+    def of_caches(self, matrix: xgboost.DMatrix) -> Estimate:
+        """The logarithm of what is left with cold caches."""
+        return _mean(self.caches, matrix, self.caches_limits)
+
+
+def _mean(
+    members: tuple[xgboost.Booster, ...], matrix: xgboost.DMatrix, limits: Limits
+) -> Estimate:
+    """What members say together; zeros where there are none."""
+    if not members:
+        return Estimate(np.zeros(matrix.num_row()), np.zeros(matrix.num_row()))
+    each = np.array([member.predict(matrix) for member in members], dtype=np.float64)
+    return Estimate(np.clip(each.mean(axis=0), *limits), each.std(axis=0))
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,9 @@ from tvm_xengine.cost_models.features.table import (
     LIBRARY_VECTOR,
     FeatureTable,
 )
-from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
+from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor, Corrections
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
-from tvm_xengine.cost_models.models.corrections import Corrections
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.processors import is_foreign, processor_of, processors_of
 from tvm_xengine.errors import InvalidDatasetError

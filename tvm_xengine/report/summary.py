@@ -101,6 +101,9 @@ class RunSummary:
         Of every step of this run.
     replanned
         What measuring in place has changed; None where that was not asked for.
+    slowdown_ratio
+        How much longer the processor took for the same work than when kernels were measured; None where
+        none were.
     """
 
     steps: int
@@ -113,6 +116,7 @@ class RunSummary:
     identical_to_keep_all: bool | None
     max_rel_diff: float | None
     replanned: Replanned | None = None
+    slowdown_ratio: float | None = None
 
 
 def summarize_plan(

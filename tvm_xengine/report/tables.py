@@ -7,6 +7,7 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
+from tvm_xengine.cost_models.measure.sentinel import SLOWED_RATIO
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.report.summary import PlanSummary, RunSummary
 from tvm_xengine.scheduling.durations import format_us
@@ -95,6 +96,10 @@ def _add_times(table: Table, plan: PlanSummary, run: RunSummary | None) -> None:
         f"{format_us(plan.step_us_lo)} to {format_us(plan.step_us_hi)}; costs of computations:"
         f" {sources}{known}",
     )
+    if run is not None and (slow := run.slowdown_ratio or 0.0) > SLOWED_RATIO:
+        table.add_row(
+            "", f"the processor was {slow:.2f} times slower than when kernels were measured"
+        )
     if computed_by := _computed_by(plan):
         table.add_row("kernels", computed_by)
     if plan.keep_all is not None:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.cost_models.measure.sentinel import BETWEEN_STEPS_S, Sentinel
 from tvm_xengine.session.loop.workload import FitProgress
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -23,16 +24,19 @@ _LEAST_S = 0.05
 
 @dataclass
 class Curve:
-    """Losses and step times as they come."""
+    """Losses and step times as they come, and how fast the processor is meanwhile."""
 
     losses: list[float] = field(default_factory=list)
     step_us: list[float] = field(default_factory=list)
+    sentinel: Sentinel = field(default_factory=partial(Sentinel, BETWEEN_STEPS_S))
+    sentinels_us: list[float] = field(default_factory=list)
 
     def add(self, progress: FitProgress, step_us: float) -> None:
         """Note a step; the validation at the end of an epoch is none."""
         if not progress.validation:
             self.losses.append(progress.loss)
             self.step_us.append(step_us)
+            self.sentinels_us.append(self.sentinel.time_us())
 
 
 def sparkline(values: list[float], width: int = _WIDTH) -> str:

@@ -28,6 +28,7 @@ from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.loop.fit import fit
+from tvm_xengine.session.loop.speed import slowdown_ratio
 from tvm_xengine.session.loop.validation import check_validation, evaluate
 from tvm_xengine.session.loop.workload import CheckpointOptions, FitProgress, FitResult
 from tvm_xengine.session.plans.given_schedule import plan_of_schedule
@@ -246,6 +247,7 @@ def summary_of(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSu
         step_us_measured=median_but_first(curve.step_us[measuring:] or curve.step_us),
         identical_to_keep_all=None if comparison is None else comparison.is_identical,
         max_rel_diff=None if comparison is None else comparison.max_rel_diff,
+        slowdown_ratio=slowdown_ratio(step.plan, curve.sentinels_us[measuring:]),
     )
 
 
