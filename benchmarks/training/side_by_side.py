@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 import tvm_xengine as xe
 from benchmarks.record import record
+from tvm_xengine.cost_models.measure.sentinel import BETWEEN_STEPS_S, Sentinel
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.session.loop.speed import slowdown_ratio
 from tvm_xengine.session.plans.replan import MOST_STEPS, Replanning
 
 NETWORKS: Mapping[str, Mapping[str, object]] = {
@@ -55,12 +57,14 @@ def _row(network: str) -> Mapping[str, str | int | float | None]:
         "two": _step(training, two, "makespan"),
     }
     # Threads of a pool look for work for a while after a step, which would take a core from the others.
-    measured_us = _measured_us({name: steps[name] for name in ("one", "two")})
-    measured_us |= _measured_us({"threads": steps["threads"]})
+    speeds_us: list[float] = []
+    measured_us = _measured_us({name: steps[name] for name in ("one", "two")}, speeds_us)
+    slowed = slowdown_ratio(steps["one"].plan, speeds_us) or 1.0
+    measured_us |= _measured_us({"threads": steps["threads"]}, speeds_us)
     predicted_us = {name: step.plan.plan.step_us() for name, step in steps.items()}
     for name in ("one", "two"):
         _replan(steps[name])
-    again_us = _measured_us({name: steps[name] for name in ("one", "two")})
+    again_us = _measured_us({name: steps[name] for name in ("one", "two")}, speeds_us)
     replanned_us = {name: steps[name].plan.plan.step_us() for name in ("one", "two")}
     return {
         "network": network,
@@ -69,6 +73,10 @@ def _row(network: str) -> Mapping[str, str | int | float | None]:
         "gain": _gain(measured_us),
         "predicted_gain": _gain(predicted_us),
         "predicted_by_measured_one": round(predicted_us["one"] / measured_us["one"], 2),
+        "slowed": round(slowed, 2),
+        "predicted_as_slow_by_measured_one": round(
+            slowed * predicted_us["one"] / measured_us["one"], 2
+        ),
         "predicted_by_measured_two": round(predicted_us["two"] / measured_us["two"], 2),
         "replanned_two_ms": _ms(again_us["two"]),
         "replanned_gain": _gain(again_us),
@@ -99,11 +107,12 @@ def _step(training: xe.Training, platform: xe.Platform, objective: str) -> xe.St
     return xe.build(lowered, xe.plan(problem, objective=objective, time_limit_s=LIMIT_S))
 
 
-def _measured_us(steps: Mapping[str, xe.Step]) -> Mapping[str, float]:
+def _measured_us(steps: Mapping[str, xe.Step], speeds_us: list[float]) -> Mapping[str, float]:
     """The median time of a step of each kind, by the wall clock, right after one of its own kind.
 
-    The first rounds do not count.
+    The first rounds do not count. Times of the reference workload meanwhile are added to `speeds_us`.
     """
+    sentinel = Sentinel(BETWEEN_STEPS_S)
     rng = np.random.default_rng(0)
     times_us: dict[str, list[float]] = {name: [] for name in steps}
     round_us = 2 * sum(step.plan.plan.step_us() for step in steps.values())
@@ -116,6 +125,7 @@ def _measured_us(steps: Mapping[str, xe.Step]) -> Mapping[str, float]:
                 step.executable.run()
                 took_us = (time.perf_counter() - begun_s) * 1e6
             times_us[name].append(took_us)
+        speeds_us.append(sentinel.time_us())
     return {name: statistics.median(times[3:]) for name, times in times_us.items()}
 
 
