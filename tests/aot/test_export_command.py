@@ -10,7 +10,8 @@ import pytest
 
 from tests.aot.examples import need_tools
 from tests.commands.in_process import run_command
-from tvm_xengine.aot.plan.plan_step import PlannedTraining, plan_training
+from tvm_xengine.aot.plan.plan_step import plan_training
+from tvm_xengine.aot.plan.planned import PlannedTraining
 from tvm_xengine.files.write_directory import MANIFEST
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.solvers.result import StopReason

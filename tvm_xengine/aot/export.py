@@ -35,7 +35,7 @@ from tvm_xengine.aot.package.contents import (
 from tvm_xengine.aot.package.layout import layout_called
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.plan.kernels import Backend
-from tvm_xengine.aot.plan.plan_step import PlannedFunction
+from tvm_xengine.aot.plan.planned import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.prepare import (

@@ -16,16 +16,9 @@ from tvm_xengine.aot.entries import USUAL, Entry
 from tvm_xengine.aot.package.contents import is_zero_bytes
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
-from tvm_xengine.aot.plan.plan_step import (
-    PlannedFunction,
-    SharedFunction,
-    StateLayout,
-    Wishes,
-    plan_as_planned,
-    plan_evaluation,
-    plan_shared,
-    plan_training,
-)
+from tvm_xengine.aot.plan.plan_beside_state import SharedFunction, plan_evaluation, plan_shared
+from tvm_xengine.aot.plan.plan_step import Wishes, plan_as_planned, plan_training
+from tvm_xengine.aot.plan.planned import PlannedFunction, StateLayout
 from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
 from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.plan.state_layout import lay_out_state, with_sums

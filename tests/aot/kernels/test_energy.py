@@ -10,7 +10,8 @@ import pytest
 from tests.aot.examples import attention
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan.plan_step import PlannedTraining, Wishes, plan_training
+from tvm_xengine.aot.plan.plan_step import Wishes, plan_training
+from tvm_xengine.aot.plan.planned import PlannedTraining
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import writable_platform
 from tvm_xengine.aot.targets import embedded_target

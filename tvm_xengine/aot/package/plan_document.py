@@ -9,7 +9,7 @@ from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import SCHEMA, Array, Package, StateTensor, inputs_of
-from tvm_xengine.aot.plan.plan_step import PlannedFunction
+from tvm_xengine.aot.plan.planned import PlannedFunction
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
 from tvm_xengine.scheduling.graph import OpGraph

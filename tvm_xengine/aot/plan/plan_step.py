@@ -1,59 +1,45 @@
-"""Plan a training step and its evaluation in the regions of one processor."""
+"""Plan a training step in the regions of one processor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-import tvm
-from numpy.typing import NDArray
-
 from tvm_xengine.aot.plan.forms import Forms, plan_forms
 from tvm_xengine.aot.plan.in_place import Attempt, better_plan, budgets_in_place
+from tvm_xengine.aot.plan.in_regions import OnProgress, behind, forms_in_regions, plan_in_regions
 from tvm_xengine.aot.plan.kernels import (
-    LEAN,
     Optimize,
     TargetKernels,
     kernels_for_target,
     lower_for_target,
 )
+from tvm_xengine.aot.plan.planned import PlannedFunction, PlannedTraining, values_in_flash
 from tvm_xengine.aot.plan.region_problem import (
     Machine,
     outside_views,
     problem_of_plan,
-    region_problem,
 )
 from tvm_xengine.aot.plan.slow_operands import (
     end_of,
-    slow_op_costs,
     state_in_place,
-    with_tiles,
 )
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
-from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import BudgetExceededError, NoScheduleError
-from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.planning.streams.in_time import as_it_runs
+from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.make import make_step_program
-from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
+from tvm_xengine.program.step_program import Operand, OutsideView
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
-from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, without_variants
 from tvm_xengine.scheduling.sizes import format_budgets, round_up
 from tvm_xengine.training.step import TrainingStep
-
-Array = NDArray[np.generic]
-OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -73,106 +59,6 @@ class Wishes:
     constraints: ConstraintPatterns = field(default_factory=ConstraintPatterns)
     schedule: Schedule | None = None
     schedule_name: str = "the schedule"
-
-
-@dataclass(frozen=True)
-class PlannedFunction:
-    """A function with its plan, its kernels and its straight-line program.
-
-    Attributes
-    ----------
-    constants
-        Values of the arrays in flash, by name.
-    """
-
-    lowered: LoweredStep
-    plan: Plan
-    program: StepProgram
-    constants: Mapping[str, Array]
-
-    @property
-    def lean_kernels(self) -> int:
-        """How many kernels are others than the usual ones, because these need more scratch memory."""
-        return len({kernel for kernel, variant in self._variants if variant == LEAN})
-
-    @property
-    def tiled_kernels(self) -> int:
-        """How many kernels run in tiles that are copied from and to slow memory meanwhile."""
-        return len({kernel for kernel, variant in self._variants if variant != LEAN})
-
-    @property
-    def _variants(self) -> set[tuple[str, str]]:
-        kernel_of = self.lowered.extraction.kernels
-        runs = (step for step in self.plan.schedule.steps if isinstance(step, Compute))
-        return {(kernel_of[run.op], run.variant) for run in runs if run.variant}
-
-    @property
-    def slices(self) -> int:
-        """In so many slices of the batch it runs."""
-        return self.lowered.slices
-
-
-@dataclass(frozen=True)
-class PlannedTraining:
-    """A planned training step.
-
-    Attributes
-    ----------
-    state
-        Place of each state tensor, in order.
-    state_end_bytes
-        For each region, the end of the state in it: what must be kept between steps.
-    keep_all_bytes
-        Size of the first region's arena if all tensors were kept there, in slices only where a plan
-        in slices is given.
-    """
-
-    function: PlannedFunction
-    state: Mapping[str, ArenaView]
-    state_end_bytes: Mapping[str, int]
-    keep_all_bytes: int
-
-    @property
-    def layout(self) -> StateLayout:
-        """The state as other functions find it."""
-        graph = self.function.plan.problem.graph
-        short = tuple(name for name in self.state if graph.tensor[name].dtype in SHORT_TYPES)
-        return StateLayout(self.state, self.state_end_bytes, short=short)
-
-
-@dataclass(frozen=True)
-class StateLayout:
-    """Where the state lies that all functions of a package share.
-
-    Attributes
-    ----------
-    state
-        Place of each state tensor, in order.
-    state_end_bytes
-        For each region, the end of the state in it: what must be kept between calls.
-    sums
-        Place of each sum of gradients, behind the state; empty where none are made.
-    sums_end_bytes
-        For each region, the end of state and sums.
-    short
-        Names of the state tensors that are kept in a short type.
-    """
-
-    state: Mapping[str, ArenaView]
-    state_end_bytes: Mapping[str, int]
-    sums: Mapping[str, ArenaView] = field(default_factory=dict)
-    sums_end_bytes: Mapping[str, int] = field(default_factory=dict)
-    short: tuple[str, ...] = ()
-
-    @property
-    def places(self) -> dict[str, ArenaView]:
-        """Of state and sums."""
-        return {**self.state, **self.sums}
-
-    @property
-    def end_bytes(self) -> Mapping[str, int]:
-        """Where the memory begins that a call may use while state and sums are kept."""
-        return self.sums_end_bytes or self.state_end_bytes
 
 
 def plan_training(
@@ -204,7 +90,7 @@ def plan_training(
     fixed = outside_views(lowered, machine.outside)
     prepared = TargetKernels(machine.code, optimize)
     divided = partial(lower, fuses_updates=False)
-    function = _forms(lowered, divided, prepared, machine, fixed)
+    function = forms_in_regions(lowered, divided, prepared, machine, fixed)
     whole = function.problem_of(lowered)
     if wishes.schedule is not None:
         form, plan = _plan_running(
@@ -233,7 +119,7 @@ def _plan_state(
             machine.platform.device(machine.first).budget_bytes,
             options,
             # The evaluation needs the bytes above the state in one piece.
-            lambda problem, options, start: _plan(
+            lambda problem, options, start: plan_in_regions(
                 problem, options, on_progress, start, prefer_reserved_home=True
             ),
         )
@@ -247,7 +133,9 @@ def _plan_state(
             return *plan_whole(function, options), copied
         return better_plan(
             *(in_place, copied, options, plan_whole),
-            lambda step, rest: _plan(step.problem, rest, on_progress, prefer_reserved_home=True),
+            lambda step, rest: plan_in_regions(
+                step.problem, rest, on_progress, prefer_reserved_home=True
+            ),
         )
     except NoScheduleError as error:
         if not machine.has_dma or (less := budgets_in_place(in_place_of, copied)) is None:
@@ -262,38 +150,15 @@ def _in_place(
 ) -> Attempt | None:
     """The step with state at the begin of its region as far as its readers run in tiles; None without."""
     whole, divided, prepared = function.whole, function.divided, function.prepared
-    copied = _forms(whole, divided, prepared, machine, fixed).problem_of(whole)
+    copied = forms_in_regions(whole, divided, prepared, machine, fixed).problem_of(whole)
     if not (places := state_in_place(whole, machine, copied, prepared)):
         return None
     there: dict[str, Operand] = {**fixed, **places}
     align = machine.platform.alignment_bytes
     start = {place.device: end_of(places, align) for place in places.values()}
     sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
-    forms = _forms(whole, divided, prepared, machine, there, _behind(sizes, start))
+    forms = forms_in_regions(whole, divided, prepared, machine, there, behind(sizes, start))
     return Attempt(forms, there, start)
-
-
-def _forms(
-    whole: LoweredStep,
-    divided: Callable[[], LoweredStep],
-    prepared: TargetKernels,
-    machine: Machine,
-    fixed: Mapping[str, Operand],
-    sizes: Mapping[str, int] | None = None,
-) -> Forms:
-    """The forms of a function some of whose tensors are `fixed`, in regions of such sizes."""
-
-    def problem_of(form: LoweredStep) -> Problem:
-        costs = slow_op_costs(form, machine, fixed)
-        return region_problem(form, machine, fixed, costs).with_budgets(sizes or {})
-
-    return Forms(
-        whole,
-        divided,
-        prepared,
-        problem_of,
-        lambda form: with_tiles(form, machine, fixed, prepared),
-    )
 
 
 def plan_as_planned(
@@ -366,7 +231,7 @@ def _with_program(
         size = round_up(place.size_bytes, machine.platform.alignment_bytes)
         end[place.device] = max(end[place.device], place.offset_bytes + size)
     function = PlannedFunction(
-        lowered, plan, program, _constants(lowered, fixed, training.initial_state)
+        lowered, plan, program, values_in_flash(lowered, fixed, training.initial_state)
     )
     return PlannedTraining(function, state, end, _keep_all_bytes(problem, machine))
 
@@ -374,176 +239,3 @@ def _with_program(
 def _keep_all_bytes(problem: Problem, machine: Machine) -> int:
     first = machine.first
     return plan_keep_all(problem, first).arenas.arena_bytes[first]
-
-
-def plan_evaluation(
-    model: ForwardModel,
-    layout: StateLayout,
-    machine: Machine,
-    optimize: Optimize,
-    options: PlanOptions,
-    storage: ShortStorage | None = None,
-    taken_bytes: Mapping[str, int] | None = None,
-    prefix: str = "eval_",
-) -> PlannedFunction:
-    """Plan the forward function in inference mode, next to the state.
-
-    It reads the state where it is kept, and stores in a short type what `storage` says.
-
-    Parameters
-    ----------
-    taken_bytes
-        What other functions of the package take of each region.
-    prefix
-        Of the constants that lowering makes.
-
-    Raises
-    ------
-    NoScheduleError
-        If it does not fit.
-    """
-    mod, constants = short_evaluation(model, storage, layout.short)
-    function = SharedFunction(mod, "main", {**model.state, **constants}, prefix)
-    return plan_shared(function, layout, machine, optimize, options, taken_bytes or {})
-
-
-@dataclass(frozen=True)
-class SharedFunction:
-    """A function that is planned next to state whose places are known.
-
-    Attributes
-    ----------
-    values
-        Values of what it reads in flash, by name.
-    prefix
-        Of the constants that lowering makes.
-    """
-
-    mod: tvm.IRModule
-    name: str
-    values: Mapping[str, Array]
-    prefix: str
-
-
-def plan_shared(
-    function: SharedFunction,
-    layout: StateLayout,
-    machine: Machine,
-    optimize: Optimize,
-    options: PlanOptions,
-    taken_bytes: Mapping[str, int],
-) -> PlannedFunction:
-    """Plan a function that reads and writes the state where `layout` has it.
-
-    Raises
-    ------
-    NoScheduleError
-        If it does not fit behind state and sums.
-    """
-    lowered = lower_for_target(
-        function.mod, machine.platform, machine.code, optimize, function.name
-    )
-    outside = outside_views(lowered, {*machine.outside, Role.CONSTANT}, function.prefix)
-    used = {tensor.name for tensor in lowered.extraction.graph.bases}
-    shared = {name: place for name, place in layout.places.items() if name in used}
-    fixed: dict[str, Operand] = {**outside, **shared}
-    sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
-    rest, taken = (_behind(limit, layout.end_bytes) for limit in (sizes, taken_bytes))
-    forms = _forms(
-        lowered,
-        lambda: lowered,  # it updates nothing, or has no batch
-        TargetKernels(machine.code, optimize),
-        machine,
-        fixed,
-        rest,
-    )
-    try:
-        lowered, plan = plan_forms(
-            forms,
-            min(rest[machine.first], taken[machine.first]),
-            options,
-            lambda problem, options, start: _plan_in_rest(
-                problem, taken, machine.first, options, start
-            ),
-        )
-    except NoScheduleError as error:
-        kept = format_budgets({name: size for name, size in layout.end_bytes.items() if size})
-        raise NoScheduleError(
-            f"{function.prefix.rstrip('_')} does not fit behind {kept} of state, which come on top of"
-            f" these sizes: {error}",
-            is_proven=error.is_proven and _is_compact(layout, machine),
-        ) from error
-    program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
-    constants = _constants(lowered, fixed, function.values)
-    return PlannedFunction(lowered, plan, program, constants)
-
-
-def _is_compact(layout: StateLayout, machine: Machine) -> bool:
-    """Whether state and sums take no more of the only region than their bytes."""
-    align = machine.platform.alignment_bytes
-    size = sum(round_up(place.size_bytes, align) for place in layout.places.values())
-    return len(machine.platform.devices) == 1 and layout.end_bytes[machine.first] <= size
-
-
-def _plan_in_rest(
-    problem: Problem,
-    taken_bytes: Mapping[str, int],
-    first: str,
-    options: PlanOptions,
-    start: Schedule | None,
-) -> Plan:
-    """Plan in the bytes that other functions take anyway, or else in all bytes of the budgets."""
-    keep = plan_keep_all(problem, first)
-    rest_bytes = {device.name: device.budget_bytes for device in problem.platform.devices}
-    for limit in (taken_bytes, rest_bytes):
-        if keep.arenas.arena_bytes[first] <= limit[first]:
-            return keep
-        try:
-            return _plan(problem.with_budgets(limit), options, None, start)
-        except NoScheduleError as error:
-            refused = error
-    raise refused
-
-
-def _behind(sizes: Mapping[str, int], start_bytes: Mapping[str, int]) -> dict[str, int]:
-    """What is left of each region; at least a byte, because a budget of nothing is no budget."""
-    return {name: max(sizes.get(name, 0) - used, 1) for name, used in start_bytes.items()}
-
-
-def _plan(
-    problem: Problem,
-    options: PlanOptions,
-    on_progress: OnProgress | None,
-    start: Schedule | None = None,
-    *,
-    prefer_reserved_home: bool = False,
-) -> Plan:
-    sizes = {device.name: device.budget_bytes for device in problem.platform.devices}
-    try:
-        plan = plan_schedule(
-            problem,
-            options,
-            on_progress,
-            start=start,
-            prefer_reserved_home=prefer_reserved_home,
-        )
-        return as_it_runs(plan, reserve_home=True) if prefer_reserved_home else plan
-    except NoScheduleError as error:
-        # Behind its first clause, which names options of other commands, the message has the reasons.
-        reasons = str(error).partition("; ")[2].replace("--budget ", "")
-        raise NoScheduleError(
-            f"no schedule fits the regions {format_budgets(sizes)}; {reasons or error}",
-            is_proven=error.is_proven,
-        ) from error
-
-
-def _constants(
-    lowered: LoweredStep, fixed: Mapping[str, Operand], values: Mapping[str, Array]
-) -> dict[str, Array]:
-    """The values behind the constants outside the arenas."""
-    known = {**values, **lowered.constants}
-    return {
-        place.name: np.asarray(known[name])
-        for name, place in fixed.items()
-        if isinstance(place, OutsideView) and place.kind is Outside.CONSTANT
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tvm_xengine.aot.plan.plan_step import StateLayout
+from tvm_xengine.aot.plan.planned import StateLayout
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.passes.store_short import SHORT_TYPES
