@@ -23,8 +23,8 @@ import tvm_xengine as xe
 from benchmarks import record, tables
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import Trials
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.layers import Layer

@@ -11,9 +11,9 @@ from tvm import relax
 from tvm_xengine.aot.check.emulation import missing_tool
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.frontends import zoo

@@ -12,8 +12,8 @@ from tests.aot.examples import need_tools
 from tests.aot.test_package import SANITIZED, Session
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.errors import InvalidDataError, InvalidInputError
 
 ROWS = (3, 6)

@@ -14,9 +14,9 @@ from tvm import relax
 from tests.aot.aarch64_runtime import aarch64_runtime
 from tests.aot.examples import MODELS, attention, need_tools, tiny_mlp
 from tvm_xengine.aot.check.reference import host_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.kernels import Backend
 from tvm_xengine.aot.plan.regions import Region
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel

@@ -15,8 +15,8 @@ from tests.aot.test_package import SANITIZED, Session
 from tests.training.test_optimizers import ReferenceLion
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.commands.arguments.names import LABEL_TYPES
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.model.losses import LOSS_NAMES

@@ -10,8 +10,8 @@ import torch
 from tests.aot.examples import need_tools, tiny_mlp
 from tests.aot.test_package import Session
 from tvm_xengine.aot.export import export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import CrossEntropy
 from tvm_xengine.training.optimizers import SGD, Adagrad, Adam, AdamW, RMSprop

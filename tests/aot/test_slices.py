@@ -15,9 +15,9 @@ from tests.aot.test_package import SANITIZED, Session
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import Region
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.schedule import without_variants
 from tvm_xengine.solvers.result import Limits

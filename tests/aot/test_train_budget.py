@@ -23,14 +23,10 @@ from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import Trials
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import (
-    ExportOptions,
-    PreparedExport,
-    check_flash,
-    plan_export,
-    prepare_export,
-)
+from tvm_xengine.aot.prepare import plan_export, prepare_export
+from tvm_xengine.aot.prepared import PreparedExport, check_flash
 from tvm_xengine.api import with_recipe
 from tvm_xengine.errors import (
     ExportError,

@@ -23,6 +23,7 @@ from tvm_xengine.aot.emit_c.readme import readme
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.layers.choose import LayerChoice
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
 from tvm_xengine.aot.package.contents import (
@@ -38,13 +39,8 @@ from tvm_xengine.aot.plan.kernels import Backend
 from tvm_xengine.aot.plan.planned import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.tiles import TiledKernel
-from tvm_xengine.aot.prepare import (
-    ExportOptions,
-    OnProgress,
-    PreparedExport,
-    check_flash,
-    prepare_export,
-)
+from tvm_xengine.aot.prepare import OnProgress, prepare_export
+from tvm_xengine.aot.prepared import PreparedExport, check_flash
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel

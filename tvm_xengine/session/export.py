@@ -10,8 +10,9 @@ import numpy as np
 
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import Region, parse_regions
-from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
+from tvm_xengine.aot.prepare import prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.model import ForwardModel

@@ -26,10 +26,10 @@ from benchmarks import record, tables
 from tvm_xengine.aot.check.emulation import compile_program, missing_tool, run_program
 from tvm_xengine.aot.emit_c.kernel import CKernel, c_kernel
 from tvm_xengine.aot.emit_c.math_functions import helper_definitions
+from tvm_xengine.aot.options import ExportOptions, machine_of
 from tvm_xengine.aot.package.code_size import compile_flags
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.aot.plan.regions import Region
-from tvm_xengine.aot.prepare import ExportOptions, machine_of
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.relax_ir.signature import TRAIN_STEP

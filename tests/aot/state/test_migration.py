@@ -12,10 +12,10 @@ from tests.aot.state.test_checkpoint import EABSENT, EFROZEN, INITIALISE, Checkp
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.package.checkpoint_file import Checkpoint, decoded, hash_of
 from tvm_xengine.aot.package.migrate import Kept, PackageState, migrated
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.errors import InvalidStateError
 
 RATE = 0.05

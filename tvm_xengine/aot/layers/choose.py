@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import TrainingOf, Trials
-from tvm_xengine.aot.prepare import ExportOptions, OnProgress, PreparedExport
+from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.prepare import OnProgress
+from tvm_xengine.aot.prepared import PreparedExport
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import ExportError, NoScheduleError
 from tvm_xengine.frontends.layers import Layer

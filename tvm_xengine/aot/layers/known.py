@@ -8,10 +8,10 @@ from functools import cached_property
 
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.layers.op_amounts import least_forward_bytes, op_amounts
+from tvm_xengine.aot.options import ExportOptions, machine_of
 from tvm_xengine.aot.package.contents import is_zero_bytes
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH
-from tvm_xengine.aot.prepare import ExportOptions, machine_of
 from tvm_xengine.frontends.layers import Layer
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.subsets.relaxation import Row, Subset

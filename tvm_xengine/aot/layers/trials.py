@@ -8,17 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tvm_xengine.aot.layers.known import LayerState, StepLimits, flash_bytes, rows_of
-from tvm_xengine.aot.prepare import (
-    ExportOptions,
-    OnProgress,
-    PreparedExport,
-    check_flash,
-    check_samples,
-    machine_of,
-    plan_export,
-    stored_step,
-    was_interrupted,
-)
+from tvm_xengine.aot.options import ExportOptions, machine_of, stored_step
+from tvm_xengine.aot.prepare import OnProgress, check_samples, plan_export
+from tvm_xengine.aot.prepared import PreparedExport, check_flash, was_interrupted
 from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.errors import MissingGradientError, NoScheduleError

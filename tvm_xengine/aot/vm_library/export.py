@@ -12,7 +12,9 @@ from tvm import relax
 from tvm.support import cc
 
 from tvm_xengine.aot.check.reference import Expected
-from tvm_xengine.aot.prepare import ExportOptions, OnProgress, PreparedExport, prepare_export
+from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.prepare import OnProgress, prepare_export
+from tvm_xengine.aot.prepared import PreparedExport
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.vm_library.c_interface import loader_header, loader_source
 from tvm_xengine.aot.vm_library.layout import Library

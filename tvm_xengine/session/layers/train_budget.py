@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
 from tvm_xengine.aot.layers.known import StepLimits
-from tvm_xengine.aot.prepare import ExportOptions, OnProgress
+from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.prepare import OnProgress
 from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.errors import NoInt8LayerError
 from tvm_xengine.frontends.model import ForwardModel

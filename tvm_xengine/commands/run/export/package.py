@@ -15,12 +15,14 @@ from tvm_xengine.aot.check.emulation import build_program, run_program, selftest
 from tvm_xengine.aot.entries import USUAL, Entry, chosen_entries
 from tvm_xengine.aot.export import ExportReport, write_package
 from tvm_xengine.aot.layers.choose import LayerChoice
+from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.package.layout import CMAKE, layout_called
 from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
-from tvm_xengine.aot.prepare import ExportOptions, PreparedExport, prepare_export
+from tvm_xengine.aot.prepare import prepare_export
+from tvm_xengine.aot.prepared import PreparedExport
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.vm_library.export import LibraryReport, linker_of, write_library
 from tvm_xengine.commands import app
