@@ -120,7 +120,8 @@ TABLES = (
         "Training steps on made-up devices (`benchmarks/solvers/training_graphs.py`) and random layered"
         " graphs, solved by the portfolio for 30 s. `devices`: one; two over PCIe or shared memory; one and"
         " flash. `ratio` is the share of what keep-all needs beside the state. `value` and `bound` are"
-        " divided by the sum of every op at its fastest device.",
+        " divided by the sum of every op at its fastest device. At d7a103cb another program took one of the"
+        " two cores.",
         "python -m benchmarks.solvers.proofs",
         ("graph", "devices", "ratio", "objective"),
     ),
@@ -139,7 +140,7 @@ TABLES = (
         "Training steps on one device with the budgets that `ratio` of what keep-all needs beside the state"
         " leaves, planned with a work limit of 5 and roofline costs: of the whole batch with the usual"
         " kernels, and as plans are made, with variants and in slices. Times are multiples of keep-all;"
-        " without one nothing fits. Rows of commits before 28 November had a limit of 5 s.",
+        " without one nothing fits. Rows of 4f1520c1 had a limit of 5 s.",
         "python -m benchmarks.solvers.time_with_variants",
         ("network", "ratio"),
     ),
