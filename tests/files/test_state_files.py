@@ -1,9 +1,11 @@
 """Files of trained tensors are read by what they hold where their names do not say it."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save
 
 from tvm_xengine.errors import InvalidStateError
@@ -21,3 +23,22 @@ def test_another_file_is_refused_with_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "run.ckpt").write_bytes(b"PK\3\4 of PyTorch")
     with pytest.raises(InvalidStateError, match=r"expected a checkpoint of a run, or .*\.npz"):
         read_state(tmp_path / "run.ckpt")
+
+
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_a_state_that_would_execute_code_is_refused_in_one_line(
+    is_archive: bool, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "state.pt"
+    hit = tmp_path / "hit"
+    made = type("Made", (), {"__reduce__": lambda _: (Path.touch, (hit,))})()
+    path.write_bytes(pickle.dumps(made))
+    if is_archive:
+        torch.save({"w": made}, path)
+    with pytest.raises(InvalidStateError) as refusal:
+        read_state(path)
+    assert "would execute code" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert "weights_only" not in str(refusal.value)
+    assert not hit.exists()
+    assert not recwarn.list

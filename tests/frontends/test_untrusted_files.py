@@ -175,6 +175,7 @@ def test_a_crafted_archive_is_refused_before_anything_of_it_runs(
     members: Members,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hit = tmp_path / "hit"
@@ -182,6 +183,7 @@ def test_a_crafted_archive_is_refused_before_anything_of_it_runs(
     with pytest.raises(UnsupportedModelError, match=r"refused|damaged"):
         from_torch_export(path)
     assert not hit.exists()
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

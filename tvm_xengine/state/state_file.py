@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -187,7 +189,14 @@ def _from_safetensors(content: bytes) -> dict[str, Array]:
 
 def _from_torch(content: bytes) -> dict[str, Array]:
     torch = _torch()
-    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles that others have made
+            state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # whose advice is to execute it
+        raise ValueError(
+            "it is damaged, or holds more than plain tensors, which would execute code of the file"
+        ) from None
     if not isinstance(state, dict) or not all(torch.is_tensor(v) for v in state.values()):
         raise ValueError("expected a state_dict: tensors by name")
     return {str(name): to_array(value) for name, value in state.items()}

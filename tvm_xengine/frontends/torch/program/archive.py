@@ -22,6 +22,7 @@ import torch
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.files.archives import DAMAGED_ZIP
+from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 _PROGRAMS = ("models/model.json", "serialized_exported_program.json")
@@ -209,7 +210,8 @@ def _is_shape(expression: str) -> bool:
 def _check_pickle(path: Path, name: str, content: bytes) -> None:
     """What is unpickled must be plain tensors; PyTorch falls back to executing code otherwise."""
     try:
-        torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        with quiet_export():  # PyTorch warns of pickles that others have made
+            torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:
         raise _refusal(path, name, "would be unpickled as more than plain tensors") from error
 
