@@ -21,7 +21,7 @@ from tvm_xengine.solvers.portfolio.bound import bounds
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Objective, Scope
+from tvm_xengine.solvers.result import Limits, Objective, Scope
 
 
 def run_here(program: Program, options: BackendOptions, _floor: float) -> Answer:
@@ -107,6 +107,20 @@ def test_the_makespan_bound_adds_what_is_before_an_op_and_what_is_after_it() -> 
     graph = [("p", ["x"], "a"), *before, middle, *after, ("r", last, "a")]
     context = alone(_two_devices(graph, 3.0), Request(Objective.MAKESPAN))
     assert [*bounds(context, run=run_here)][-1].bound == pytest.approx(100.0)
+
+
+def test_few_relaxations_of_the_makespan_get_most_of_the_time() -> None:
+    asked_s: list[float] = []
+
+    def slow(_program: Program, options: BackendOptions, floor: float) -> Answer:
+        asked_s.append(options.time_limit_s)
+        return Answer(Outcome.UNKNOWN, None, None, floor, "out of time")
+
+    large = single(chain(80), 0.5)
+    list(bounds(alone(large, Request(limits=Limits(100.0))), run=slow))
+    assert max(asked_s) < 50.0
+    list(bounds(alone(large, Request(Objective.MAKESPAN, Limits(100.0))), run=slow))
+    assert max(asked_s) > 50.0
 
 
 def test_what_was_solved_is_solved_more_exactly_where_more_time_points_take_too_long() -> None:

@@ -106,7 +106,8 @@ class _Series:
     def __post_init__(self) -> None:
         options, indexed, best = self.options, self.indexed, self.context.task.best
         self.is_small = indexed.op_count <= options.relaxation.small_ops
-        self.time_share = options.small_solve_share if self.is_small else options.solve_share
+        is_hard = self.is_small or self.relaxations.is_makespan
+        self.time_share = options.small_solve_share if is_hard else options.solve_share
         ratio = options.relaxation.pressed_ratio
         self.pressed = pressed_ops(indexed, best[1] if best else None, ratio)
         if self.relaxations.scope is Scope.EVERY_SCHEDULE:

@@ -67,8 +67,9 @@ class PortfolioOptions:
         For solving that last one again: nothing else is left that could raise the bound.
     least_solve_s, solve_share, small_solve_share
         Seconds, shares. One relaxation gets the share, so that at least three can follow each other, but
-        so many seconds, below which HiGHS hardly leaves its presolve. On small graphs, where one that
-        is solved to its end proves more than another with more time points, it gets the second share.
+        so many seconds, below which HiGHS hardly leaves its presolve. On small graphs and for the
+        makespan, where one that is solved to its end proves more than another with more time points,
+        it gets the second share.
     branching_share
         For strong branching on LPs. It replaces one solve of a wrong choice, which takes the
         `solve_share`, so a third of that pays.
