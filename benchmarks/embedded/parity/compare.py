@@ -1,16 +1,16 @@
 """Exported C on every target against PyTorch: ten networks, three optimizers.
 
-    python -m benchmarks.embedded.parity.compare [NETWORK ...]
+    python -m benchmarks.embedded.parity.compare [--again COMMIT] [NETWORK ...]
 
 Each network and optimizer is added to `benchmarks/results/parity.jsonl` when it is done, and is not done
-again; the table is written anew each time. Remove its rows to measure it again. Needs the targets'
+again, except those that were last done at COMMIT; the table is written anew each time. Needs the targets'
 compilers and QEMU.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
@@ -92,14 +92,16 @@ def compare(
     return {what: {name: of[what] for name, of in found.items()} for what in ("losses", "state")}
 
 
-def _done() -> set[tuple[str, str]]:
+def _done() -> dict[tuple[str, str], str]:
+    """The commit at which each case was last measured."""
     path = record.RESULTS / "parity.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {(row["network"], row["optimizer"]) for row in map(json.loads, lines)}
+    rows = map(json.loads, lines)
+    return {(row["network"], row["optimizer"]): row["_run"]["commit"] for row in rows}
 
 
-def main(networks: Collection[str]) -> None:
-    """Measure what is not measured yet, and write the table."""
+def main(networks: Collection[str], again: str | None) -> None:
+    """Measure what is not measured yet, or was at the commit `again`, and write the table."""
     known = [name for name in TARGETS if name not in TOO_SMALL]
     missing = {name: missing_tool(embedded_target(name)) for name in known}
     targets = [name for name in known if not missing[name]]
@@ -109,7 +111,7 @@ def main(networks: Collection[str]) -> None:
     (table,) = [one for one in tables.TABLES if one.name == "parity"]
     done = _done()
     for optimizer, network in product(OPTIMIZERS, networks):
-        if (network, optimizer) in done:
+        if done.get((network, optimizer), again) != again:
             continue
         with tempfile.TemporaryDirectory() as folder:
             found = compare(CASES[network], optimizer, targets, Path(folder))
@@ -120,4 +122,8 @@ def main(networks: Collection[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or CASES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=list(CASES))
+    parser.add_argument("--again", metavar="COMMIT")
+    given = parser.parse_args()
+    main(given.networks, given.again)
