@@ -70,7 +70,7 @@ def test_each_processor_keeps_its_law_beside_the_others():
 
 def test_a_processor_with_few_kernels_is_not_learned_apart():
     data = of_two_processors(120)
-    assert AdaptedTrees(members=1, own=TreeShape(5, 2)).fit_point(data).own == {}
+    assert AdaptedTrees(1, TreeShape(5, 2), TreeShape(5, 2)).fit_point(data).own == {}
 
 
 def test_a_model_knows_each_processor_again_when_it_is_read(tmp_path: Path):
@@ -117,10 +117,11 @@ def test_cold_calls_are_the_same_from_few_and_from_many_kernels():
 
 def test_a_model_does_not_hang_on_the_last_bits_of_a_processor():
     """Processors round logarithms and sums differently; the times here differ by as much."""
-    data = of_two_processors()
+    data = of_two_processors(220)
     ratio = 1.0 + 1e-13 * np.random.default_rng(1).choice([-1.0, 1.0], len(data))
     other = replace(data, time_us=data.time_us * ratio, hot_us=data.hot_us / ratio)
-    first, second = (AdaptedTrees(members=1).fit(each) for each in (data, other))
+    model = AdaptedTrees(members=1, shared=TreeShape(40, 4), own=TreeShape(20, 3))
+    first, second = (model.fit(each) for each in (data, other))
     assert first.own.keys() == second.own.keys() == {"fast", "slow"}
     pairs = [(first.shared, second.shared), *((first.own[k], second.own[k]) for k in first.own)]
     for one, two in pairs:

@@ -10,7 +10,6 @@ import torch
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.table import CONVERTERS
-from tvm_xengine.frontends.torch.read import from_torch_export
 
 PLACEMENT = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"}
 """Where and how PyTorch stores a tensor; every tensor here lies compact on its device."""
@@ -87,11 +86,3 @@ def test_every_argument_is_read_or_has_no_effect(name: str) -> None:
         return
     allowed = PLACEMENT | set(WITHOUT_EFFECT) | ONLY_OF.get(name, set())
     assert not set(_ignored(name)) - allowed
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_short_parameters_are_refused_with_what_to_do(dtype: torch.dtype) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3)).to(dtype)
-    program = torch.export.export(module, (torch.zeros(2, 4, dtype=dtype),))
-    with pytest.raises(UnsupportedModelError, match=r"in 0\.weight; call float\(\) on the module"):
-        from_torch_export(program)
