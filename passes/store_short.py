@@ -15,10 +15,9 @@ from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
-from tvm_xengine.relax_ir.types import static_shape, static_tensor
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, static_shape, static_tensor
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
-SHORT_TYPES = ("float16", "bfloat16")
 _LONG = "float32"
 
 
@@ -48,7 +47,7 @@ class StoreShort:
     least_bytes
         Size in float32 from which a tensor is worth rounding.
     dtype
-        One of `SHORT_TYPES`.
+        One of `SHORT_FLOATS`.
     random_by
         Names of the parameters (seed, step) that new values of `parameters` are rounded at random by;
         None rounds to the nearest number.
@@ -63,8 +62,8 @@ class StoreShort:
         dtype: str = "float16",
         random_by: tuple[str, str] | None = None,
     ) -> None:
-        if dtype not in SHORT_TYPES:
-            raise ValueError(f"expected one of {', '.join(SHORT_TYPES)}, found {dtype!r}")
+        if dtype not in SHORT_FLOATS:
+            raise ValueError(f"expected one of {', '.join(SHORT_FLOATS)}, found {dtype!r}")
         self.func_name = func_name
         self.parameters = frozenset(parameters)
         self.least_bytes = least_bytes

@@ -15,7 +15,7 @@ from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.cost_models.models.interval_widths import (
     BySize,
-    size_bins,
+    means_of,
     transfer_deviation,
     widened,
     with_interval,
@@ -157,7 +157,7 @@ class AdaptedPredictor:
 
     def mean_us(self, typical_us: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean times of kernels whose typical times these are."""
-        return np.asarray(typical_us * np.array(self.smearing)[size_bins(typical_us)])
+        return means_of(typical_us, self.smearing)
 
     def times_us(
         self,

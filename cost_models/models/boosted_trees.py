@@ -23,7 +23,7 @@ from tvm_xengine.cost_models.models.body_sum import (
 from tvm_xengine.cost_models.models.interval_widths import (
     BySize,
     calibrated,
-    size_bins,
+    means_of,
     with_interval,
 )
 from tvm_xengine.cost_models.models.model import CALL_US, Prediction
@@ -241,7 +241,7 @@ class BoostedTreesPredictor:
 
     def mean_us(self, typical_us: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean times of kernels whose typical times these are."""
-        return np.asarray(typical_us * np.array(self.smearing)[size_bins(typical_us)])
+        return means_of(typical_us, self.smearing)
 
     def times_us(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Typical times, and how far the members disagree on their logarithms."""

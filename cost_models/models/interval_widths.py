@@ -76,6 +76,11 @@ def smearing_of(ratios: NDArray[np.float64], predicted_us: NDArray[np.float64]) 
     return means[0], means[1], means[2]
 
 
+def means_of(typical_us: NDArray[np.float64], smearing: BySize) -> NDArray[np.float64]:
+    """Mean times of kernels whose typical times these are, (rows,)."""
+    return np.asarray(typical_us * np.array(smearing)[size_bins(typical_us)])
+
+
 def _parts(predicted_us: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     """The rows of short, middle and long kernels; all rows in place of too few."""
     bins = size_bins(predicted_us)

@@ -14,8 +14,8 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.interval_widths import (
     COVERED_DEVIATIONS,
     deviations_of,
+    means_of,
     moved,
-    size_bins,
     smearing_of,
     transfer_deviation,
     widened,
@@ -118,8 +118,8 @@ def _with_evidence(
         range(count), range(count, len(deviations)), errors, evidence.networks
     )
     part = moved(asked, found.mean, found.deviation)
-    smearing = smearing_of(np.exp(found.left_out), cold_us / np.exp(found.left_out))
-    mean_us = part.typical_us * np.array(smearing)[size_bins(part.typical_us)]
+    ratios = np.exp(found.left_out)
+    mean_us = means_of(part.typical_us, smearing_of(ratios, cold_us / ratios))
     return answer.with_rows(here, replace(part, time_us=np.clip(mean_us, part.lo_us, part.hi_us)))
 
 

@@ -11,6 +11,9 @@ from tvm_xengine.errors import UnsupportedModelError, UnsupportedModuleError
 
 Array = NDArray[np.generic]
 
+SHORT_FLOATS = ("float16", "bfloat16")
+"""Types in which sums, and small updates of a parameter, are lost."""
+
 
 def is_static(ty: tvm.ir.Type) -> bool:
     """Whether every dimension of a tensor type is a number."""

@@ -124,15 +124,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
     InvalidStateError
         If it is no checkpoint.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
-    from tvm_xengine.state.safetensors_file import decoded
+    from tvm_xengine.state.safetensors_file import decoded, metadata_of
 
     try:
         require_regular_file(path)
-        with safe_open(path, framework="numpy") as file:
-            header = parse_json((file.metadata() or {}).get(_METADATA, "null"))
-        tensors = decoded(path.read_bytes())
+        content = path.read_bytes()
+        tensors = decoded(content)
+        header = parse_json(metadata_of(content).get(_METADATA, "null"))
     except FileNotFoundError as error:
         raise InvalidStateError(f"there is no checkpoint {path}") from error
     except (SafetensorError, OSError, ValueError) as error:

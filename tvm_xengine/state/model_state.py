@@ -13,9 +13,8 @@ from tvm_xengine.errors import InvalidInputError, InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.source import Source
-from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, Array
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.training.forward.precision import SHORT_FLOATS
 
 if TYPE_CHECKING:
     import torch

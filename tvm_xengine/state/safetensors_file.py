@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 from safetensors import deserialize
@@ -39,3 +41,12 @@ def decoded(content: bytes) -> dict[str, Array]:
             raise ValueError(f"{name} has elements of the type {found['dtype']}")
         tensors[name] = np.frombuffer(found["data"], dtype).reshape(found["shape"])
     return tensors
+
+
+def metadata_of(content: bytes) -> dict[str, str]:
+    """The texts beside the tensors of a file that `decoded` takes, by name.
+
+    Eight bytes say how long the header is, a JSON object behind them.
+    """
+    size = int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8 : 8 + size]).get("__metadata__", {}))

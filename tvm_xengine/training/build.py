@@ -16,7 +16,7 @@ from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.kernel_calls import write_origins
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
-from tvm_xengine.relax_ir.types import Array, is_static
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, Array, is_static
 from tvm_xengine.training.body.assembly import Assembly
 from tvm_xengine.training.body.declaration import SEED
 from tvm_xengine.training.composites import expand_composites
@@ -24,7 +24,6 @@ from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.forward.precision import (
-    SHORT_FLOATS,
     in_mixed_precision,
     with_sensitive_ops_widened,
 )

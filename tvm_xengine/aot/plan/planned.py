@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tvm_xengine.aot.plan.kernels import LEAN
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
+from tvm_xengine.relax_ir.types import SHORT_FLOATS
 from tvm_xengine.scheduling.schedule import Compute
 
 Array = NDArray[np.generic]
@@ -79,7 +79,7 @@ class PlannedTraining:
     def layout(self) -> StateLayout:
         """The state as other functions find it."""
         graph = self.function.plan.problem.graph
-        short = tuple(name for name in self.state if graph.tensor[name].dtype in SHORT_TYPES)
+        short = tuple(name for name in self.state if graph.tensor[name].dtype in SHORT_FLOATS)
         return StateLayout(self.state, self.state_end_bytes, short=short)
 
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 from tvm_xengine.aot.plan.planned import StateLayout
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.program.step_program import ArenaView
-from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, Array
 from tvm_xengine.scheduling.sizes import format_budgets
 
 
@@ -34,7 +33,7 @@ def lay_out_state(values: Mapping[str, Array], machine: Machine) -> StateLayout:
         )
     start = dict.fromkeys(machine.platform.index, 0)
     places, end = _one_behind_the_other(values, fitting[0], start, align)
-    short = tuple(name for name, value in values.items() if str(value.dtype) in SHORT_TYPES)
+    short = tuple(name for name, value in values.items() if str(value.dtype) in SHORT_FLOATS)
     return StateLayout(places, end, short=short)
 
 

@@ -10,14 +10,14 @@ import tvm
 
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
-from tvm_xengine.passes.store_short import SHORT_TYPES, StoreShort
+from tvm_xengine.passes.store_short import StoreShort
 from tvm_xengine.relax_ir.signature import (
     CONSTANTS_ATTR,
     TRAIN_STEP,
     StepSignature,
     lifted_constants,
 )
-from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.forward.evaluation import evaluation_module
@@ -60,8 +60,8 @@ class ShortStorage:
             )
         if self.least_bytes < 0:
             raise ValueError(f"least_bytes must not be negative, got {self.least_bytes}")
-        if self.dtype not in SHORT_TYPES:
-            raise ValueError(f"dtype must be one of {', '.join(SHORT_TYPES)}, got {self.dtype!r}")
+        if self.dtype not in SHORT_FLOATS:
+            raise ValueError(f"dtype must be one of {', '.join(SHORT_FLOATS)}, got {self.dtype!r}")
 
 
 def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str, ...]:

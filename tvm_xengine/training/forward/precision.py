@@ -10,10 +10,8 @@ from tvm import relax
 from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.relax_ir.batch_norms import running_statistics, updated_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.types import SHORT_FLOATS
 from tvm_xengine.training.emitter import dtype_of
-
-SHORT_FLOATS = ("float16", "bfloat16")
-"""Types in which sums, and small updates of a parameter, are lost."""
 
 SHORT = frozenset(
     {

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, filled, scalar
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, static_shape
 
 
 def _in_float32(norm: Converter) -> Converter:
@@ -18,7 +18,7 @@ def _in_float32(norm: Converter) -> Converter:
     @wraps(norm)
     def converted(builder: Builder, x: Expr, *arguments: object) -> Expr | list[Expr]:
         dtype = str(x.ty.dtype)
-        if dtype not in ("float16", "bfloat16"):
+        if dtype not in SHORT_FLOATS:
             return norm(builder, x, *arguments)
 
         def wide(value: object) -> object:
