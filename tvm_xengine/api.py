@@ -30,6 +30,7 @@ from tvm_xengine.model.chosen_optimizer import (
     chosen_optimizer,
     groups_by_pattern,
     left_alone,
+    lost_of,
 )
 from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.kind_of_model import check_options, is_module
@@ -263,13 +264,14 @@ def training_step(
         model, example_inputs, loss, example_targets, seed=seed, **options
     )
     wanted_names = None if train is None else patterns("train", train)
-    left = left_alone(optimizer, model, source.training)
+    left = left_alone(optimizer, model, loss, source.training)
     forward = source.training.with_trained(wanted_names, (*patterns("freeze", freeze), *left))
+    forward = replace(forward, notes=(*forward.notes, *lost_of(optimizer, model)))
     source = replace(source, training=forward)
     if frozen is not None:
         source = with_frozen_int8(source, frozen)
         forward = source.training
-    chosen, torch_groups = chosen_optimizer(optimizer, model, forward)
+    chosen, torch_groups = chosen_optimizer(optimizer, model, loss, forward)
     recipe = Recipe(
         loss=wanted,
         optimizer=chosen,

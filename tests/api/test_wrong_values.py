@@ -174,7 +174,7 @@ def test_another_optimizer_is_refused_and_the_module_left_as_it_is(step: xe.Step
         ({"loss": nn.MSELoss}, r"got the class MSELoss; give an instance: MSELoss\(\)"),
         (
             {"optimizer": torch.optim.SGD(network().parameters(), 0.1)},
-            "holds no parameter of the mod",
+            "is no parameter of the module",
         ),
         ({"budget": 2e9}, "a size in bytes is a whole number: budget=2000000000"),
         ({"loss": lambda outputs, targets: None}, "without dimensions from the loss.*got NoneType"),

@@ -30,6 +30,14 @@ def test_a_member_that_is_no_array_is_refused() -> None:
         read_arrays(archive_with("readme.txt", b"text"))
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_a_name_are_refused() -> None:
+    member = io.BytesIO()
+    np.save(member, np.zeros(3))
+    with pytest.raises(ValueError, match=r"two members called 'x'"):
+        read_arrays(archive_with("x.npy", member.getvalue()))
+
+
 @pytest.mark.parametrize(
     "text",
     [

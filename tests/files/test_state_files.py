@@ -42,3 +42,13 @@ def test_a_state_that_would_execute_code_is_refused_in_one_line(
     assert "weights_only" not in str(refusal.value)
     assert not hit.exists()
     assert not recwarn.list
+
+
+def test_torchscript_is_no_state_and_pytorchs_advice_to_run_it_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(3, 2)), path)
+    with pytest.raises(
+        InvalidStateError, match=r"holds TorchScript.*save the state_dict\(\)"
+    ) as refusal:
+        read_state(path)
+    assert "weights_only" not in str(refusal.value)

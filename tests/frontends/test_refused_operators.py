@@ -125,7 +125,7 @@ def test_tensors_that_no_memory_holds_or_that_have_no_size_are_refused() -> None
     size = helper.make_tensor("size", TensorProto.INT64, (2,), [1 << 30, 1 << 30])
     nodes = [
         helper.make_node("ConstantOfShape", ["size"], ["z"]),
-        helper.make_node("Add", ["x", "z"], ["y"]),
+        helper.make_node("MatMul", ["x", "z"], ["y"]),
     ]
     graph = helper.make_graph(nodes, "g", described[:1], described[1:], [size])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.shares import share
@@ -134,6 +135,35 @@ class Hooked(nn.Module):
 def test_hooks_on_gradients_that_the_export_loses_are_told(where: str, named: str) -> None:
     notes = xe.training_step(Hooked(where), ROWS, loss="mse").notes
     assert len([note for note in notes if named in note]) == len(notes) == 1
+
+
+def test_a_batch_that_forward_writes_is_told_and_left_as_it_is() -> None:
+    """Also where the shape of the targets follows from a call with the example."""
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3), nn.ReLU(inplace=True))
+    before = ROWS.clone()
+    training = xe.training_step(module, ROWS, loss=functional.mse_loss)
+    assert torch.equal(ROWS, before)
+    (note,) = training.notes
+    assert "forward writes in place to input" in note
+
+
+def test_a_module_that_cannot_be_copied_is_tried_with_a_loss() -> None:
+    """A weight that a hook computes is no leaf, which PyTorch refuses to copy."""
+    module = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)), nn.BatchNorm1d(3))
+    module(ROWS)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    training = xe.training_step(module, ROWS, loss=lambda y, t: ((y - t) ** 2).mean())
+    assert {role.name for role in training.roles if role.is_parameter} >= {
+        "0.weight_g",
+        "0.weight_v",
+    }
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_a_module_that_does_not_take_its_example_is_refused() -> None:
+    with pytest.raises(xe.XEngineError, match=r"Linear cannot be called with .*: .*mat1 and mat2"):
+        xe.training_step(nn.Linear(5, 3), ROWS, loss=lambda y, t: ((y - t) ** 2).mean())
 
 
 class Counts(nn.Module):

@@ -6,6 +6,8 @@ import lzma
 import struct
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -43,6 +45,13 @@ _NUMPY = b"\x93NUMPY"
 """How a file with a single array begins, which is told apart below."""
 
 
+def _require_different(names: Sequence[str]) -> None:
+    """Refuse an archive with two members of a name, of which readers take the one or the other."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"it has two members called {twice[0]!r}")
+
+
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """The arrays of a ``.npz`` archive; pickled objects are refused, as loading them runs code.
 
@@ -60,6 +69,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     if isinstance(loaded, np.ndarray):
         raise ValueError("it holds one array; expected a .npz archive of named arrays")
     with loaded as archive:
+        _require_different(archive.files)
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):

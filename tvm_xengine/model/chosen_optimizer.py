@@ -10,7 +10,12 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import matches
 from tvm_xengine.model.kind_of_model import is_module
-from tvm_xengine.model.torch_optimizer import from_torch_optimizer, not_held
+from tvm_xengine.model.torch_optimizer import (
+    from_torch_optimizer,
+    lost_of_optimizer,
+    not_held,
+    parameters_by_name,
+)
 from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
 from tvm_xengine.training.recipe import ParameterGroup
 
@@ -22,23 +27,32 @@ OptimizerLike = Union[str, Optimizer, "torch.optim.Optimizer", None]
 
 
 def chosen_optimizer(
-    optimizer: Any, model: object, forward: ForwardModel
+    optimizer: Any, model: object, loss: object, forward: ForwardModel
 ) -> tuple[Optimizer, tuple[ParameterGroup, ...]]:
-    """The optimizer of all parameters, and the groups that have another one."""
+    """The optimizer of all parameters, those of the loss included, and the groups that have another."""
     if optimizer is None:
         return SGD(0.01, momentum=0.9), ()
     if hasattr(optimizer, "param_groups"):
         if not is_module(model):
             raise ValueError("an optimizer of PyTorch needs the module whose parameters it holds")
-        return from_torch_optimizer(optimizer, model, forward)
+        return from_torch_optimizer(optimizer, parameters_by_name(model, loss), forward)
     return _one_optimizer(optimizer), ()
 
 
-def left_alone(optimizer: Any, model: object, forward: ForwardModel) -> tuple[str, ...]:
+def left_alone(
+    optimizer: Any, model: object, loss: object, forward: ForwardModel
+) -> tuple[str, ...]:
     """The parameters that an optimizer of PyTorch does not hold; ours hold all."""
     if not hasattr(optimizer, "param_groups") or not is_module(model):
         return ()
-    return not_held(optimizer, model, forward)
+    return not_held(optimizer, parameters_by_name(model, loss), forward)
+
+
+def lost_of(optimizer: Any, model: object) -> list[str]:
+    """What an optimizer of PyTorch does or has that the step made of it does not."""
+    if not hasattr(optimizer, "param_groups") or not is_module(model):
+        return []
+    return lost_of_optimizer(optimizer)
 
 
 def groups_by_pattern(

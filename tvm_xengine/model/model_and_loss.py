@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import UnsupportedModelError
@@ -88,11 +87,9 @@ def _example_targets(
 
     if targets is not None:
         return targets if isinstance(targets, list | tuple) else (targets,)
-    from tvm_xengine.frontends.torch.module import call_of
+    from tvm_xengine.frontends.torch.module import output_of
 
-    call = call_of(module, inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        output = call.apply(deepcopy(module), call.tensors)
+    output = output_of(module, inputs)
     if not isinstance(output, torch.Tensor):
         raise ValueError(
             "the module returns several tensors; give example_targets, what the loss compares with"

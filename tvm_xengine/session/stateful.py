@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.model.torch_optimizer import OF_LOSS
 from tvm_xengine.session.batch_names import array_called
 from tvm_xengine.session.installed import InstalledStep
 from tvm_xengine.state.handed_over import handed_over, shared
@@ -68,9 +69,19 @@ class StatefulStep(InstalledStep):
         self._was_written()
 
     def load_into(
-        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        loss: torch.nn.Module | None = None,
     ) -> None:
-        """Write the state of the step into a PyTorch module and its optimizer.
+        """Write the state of the step into a PyTorch module, its optimizer and its loss.
+
+        Parameters
+        ----------
+        module, optimizer
+            Those that the step was made of, or of the same kind.
+        loss
+            The loss of the step, where it is a module with tensors of its own.
 
         Raises
         ------
@@ -79,20 +90,28 @@ class StatefulStep(InstalledStep):
         """
         state = self.state_dict()
         check_fits_module(state, module)
+        hidden = self._hidden_in(module, loss)
         if optimizer is not None:
-            groups = groups_of_optimizer(optimizer, module, self.training)
+            groups = groups_of_optimizer(optimizer, module, loss, self.training)
             made = self._state.as_torch_optimizer(self.steps_taken, self._current_rates(), groups)
             load_torch_optimizer(optimizer, made)
         module.load_state_dict(state)
-        for name, value in handed_over(
-            self.training.source, self._state.model.read_hidden()
-        ).items():
-            module.get_buffer(name).copy_(value)
+        values = handed_over(self.training.source, self._state.model.read_hidden())
+        for name, tensor in hidden.items():
+            tensor.copy_(values[name])
 
     def load_from(
-        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        loss: torch.nn.Module | None = None,
     ) -> None:
-        """Load the state of a PyTorch module, and of its optimizer.
+        """Load the state of a PyTorch module, of its optimizer and of its loss.
+
+        Parameters
+        ----------
+        module, optimizer, loss
+            As in `load_into`.
 
         Raises
         ------
@@ -101,12 +120,21 @@ class StatefulStep(InstalledStep):
         """
         groups = None
         if optimizer is not None:
-            groups = groups_of_optimizer(optimizer, module, self.training)
-        hidden = {name: module.get_buffer(name) for name in self._state.model.hidden}
-        self.load_state_dict({**module.state_dict(), **hidden})
+            groups = groups_of_optimizer(optimizer, module, loss, self.training)
+        self.load_state_dict({**module.state_dict(), **self._hidden_in(module, loss)})
         if optimizer is not None:
             self.steps_taken = self._state.write_torch_optimizer(optimizer.state_dict(), groups)
             self._was_written()
+
+    def _hidden_in(
+        self, module: torch.nn.Module, loss: torch.nn.Module | None
+    ) -> dict[str, torch.Tensor]:
+        """The tensors of a module and of a loss that the module's state dict leaves out."""
+        known = dict(module.named_buffers(remove_duplicate=False))
+        if loss is not None:
+            own = (*loss.named_parameters(), *loss.named_buffers())
+            known |= {f"{OF_LOSS}{name}": one.detach() for name, one in own}
+        return {name: known[name] for name in self._state.model.hidden if name in known}
 
     @checked
     def save(self, path: str | Path) -> None:

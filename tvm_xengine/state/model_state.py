@@ -58,11 +58,12 @@ class ModelState:
         self.hidden = tuple(
             name
             for role in source.training.roles
-            if role.use is Use.STATISTIC and role.variable in present
+            if role.use in (Use.STATISTIC, Use.TRAINED) and role.variable in present
             for name in role.names
             if name not in self._order
         )
-        """Buffers that the model writes, and that its state dict leaves out (not persistent)."""
+        """What steps write and the model's state dict leaves out: buffers that are not persistent, and
+        the tensors of a loss that is a module."""
         folded = {*source.training.folded, *source.evaluation.folded}
         self._folded = {
             name: np.array(source.training.state[role.variable])

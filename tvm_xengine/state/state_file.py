@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from tvm_xengine.aot.package.checkpoint_file import SUFFIX, decoded
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
-from tvm_xengine.files.archives import read_arrays
+from tvm_xengine.files.archives import DAMAGED_ZIP, read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
@@ -189,6 +190,8 @@ def _from_safetensors(content: bytes) -> dict[str, Array]:
 
 def _from_torch(content: bytes) -> dict[str, Array]:
     torch = _torch()
+    if _is_torchscript(content):
+        raise ValueError("it holds TorchScript, which is code; save the state_dict() of the module")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickles that others have made
@@ -200,6 +203,15 @@ def _from_torch(content: bytes) -> dict[str, Array]:
     if not isinstance(state, dict) or not all(torch.is_tensor(v) for v in state.values()):
         raise ValueError("expected a state_dict: tensors by name")
     return {str(name): to_array(value) for name, value in state.items()}
+
+
+def _is_torchscript(content: bytes) -> bool:
+    """Whether a file is an archive of TorchScript, which PyTorch would execute."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return any("/code/" in name for name in archive.namelist())
+    except DAMAGED_ZIP:
+        return False
 
 
 def _from_npz(content: bytes) -> dict[str, Array]:

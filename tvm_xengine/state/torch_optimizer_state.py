@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.torch.arrays import as_tensor, to_array
-from tvm_xengine.model.torch_optimizer import COUNTERPARTS, torch_kind
+from tvm_xengine.model.torch_optimizer import (
+    COUNTERPARTS,
+    names_held,
+    parameters_by_name,
+    torch_kind,
+)
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.optimizers import (
     SGD,
@@ -60,7 +65,10 @@ def groups_of_module(training: Training) -> Groups:
 
 
 def groups_of_optimizer(
-    optimizer: torch.optim.Optimizer, module: torch.nn.Module, training: Training
+    optimizer: torch.optim.Optimizer,
+    module: torch.nn.Module,
+    loss: torch.nn.Module | None,
+    training: Training,
 ) -> Groups:
     """Names of the parameters of each group of an optimizer, in its order.
 
@@ -71,16 +79,9 @@ def groups_of_optimizer(
         module, lacks one that is trained, or has parameters of different options in a group.
     """
     _check_is_counterpart(optimizer, training)
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
     variable_of, recipe = _variables(training), training.known_recipe
-    groups = []
-    for group in optimizer.param_groups:
-        if any(id(parameter) not in names for parameter in group["params"]):
-            raise InvalidStateError(
-                "the optimizer holds a tensor that is no parameter of the module; make it from"
-                " the module's parameters"
-            )
-        groups.append(tuple(names[id(parameter)] for parameter in group["params"]))
+    named = parameters_by_name(module, loss)
+    groups = [names_held(group, named) for group in optimizer.param_groups]
     held = {variable_of.get(name) for names_ in groups for name in names_}
     if missing := [r.name for r in training.roles if r.variable in set(training.step.slots) - held]:
         raise InvalidStateError(
@@ -160,26 +161,41 @@ def read_torch_optimizer(
     Raises
     ------
     InvalidStateError
-        If it is the state of another optimizer or of other parameters.
+        If it is the state of another optimizer or of other parameters, or of parameters with which
+        it has taken different numbers of steps and these change the result.
     """
     recipe, variable_of = training.known_recipe, _variables(training)
     arrays: dict[str, Array] = {}
-    steps: set[int] = set()
+    steps: dict[str, int] = {}
+    counted: dict[int, str] = {}
     for name, index in _given(training, state, groups):
         slots = training.step.slots.get(variable_of.get(name, ""))
-        entry = state["state"].get(index)
-        if not slots or entry is None:
+        if slots is None:
             continue
-        called = _slots_of(recipe.optimizers[recipe.group_of(variable_of[name])])
+        optimizer = recipe.optimizers[recipe.group_of(variable_of[name])]
+        entry = state["state"].get(index) or {}
+        called = _slots_of(optimizer)
         for slot, tensor in slots.items():
-            if entry.get(called[slot]) is None:
+            if not entry:
+                arrays[tensor] = training.step.initial_state[tensor]
+            elif entry.get(called[slot]) is None:
                 raise InvalidStateError(
                     f"the optimizer's state of {name} has no {called[slot]}; it has"
                     f" {', '.join(entry)}"
                 )
-            arrays[tensor] = to_array(entry[called[slot]])
-        steps.add(int(entry["step"]) if "step" in entry else 1)
-    return arrays, max(steps, default=0)
+            else:
+                arrays[tensor] = to_array(entry[called[slot]])
+        steps[name] = int(entry.get("step", 1)) if entry and slots else 0
+        if optimizer.needs_step:
+            counted[steps[name]] = name
+    if len(counted) > 1:
+        (least, first), (most, last) = min(counted.items()), max(counted.items())
+        raise InvalidStateError(
+            f"the optimizer has taken {most} steps with {last} and {least} with {first}, and a step"
+            " here counts the same for all; load_state_dict of the model alone begins with a new"
+            " state of the optimizer"
+        )
+    return arrays, max(steps.values(), default=0)
 
 
 def _given(
@@ -223,8 +239,12 @@ def _check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) 
         If it is of another kind.
     """
     wanted = torch_kind(training.known_recipe.optimizer)
-    known = (kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in COUNTERPARTS)
-    if wanted in COUNTERPARTS and next(known, None) != wanted:
+    if wanted not in COUNTERPARTS:
+        return
+    known = [kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in COUNTERPARTS][:1]
+    if known == ["Adam"] and optimizer.param_groups[0].get("decoupled_weight_decay"):
+        known = ["AdamW"]
+    if known != [wanted]:
         raise InvalidStateError(
             f"the step's optimizer is {wanted}, the one given is {type(optimizer).__name__}"
         )

@@ -165,3 +165,59 @@ def test_a_refusal_logs_nothing(
         trace_module(module, rows, training=True)
     gc.collect()
     assert capfd.readouterr().err == ""
+
+
+def _lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(5), nn.Linear(5, 3))
+
+
+def _without_values() -> nn.Module:
+    return nn.Linear(6, 3, device="meta")
+
+
+def _expanded() -> nn.Module:
+    layer = nn.Linear(6, 3)
+    layer.weight = nn.Parameter(torch.randn(3, 1).expand(3, 6))
+    return layer
+
+
+def _packed() -> nn.Module:
+    def last(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.tensor([2, 1])
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x.view(2, 2, 6), lengths, batch_first=True, enforce_sorted=False
+        )
+        padded, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+        return layer(padded[:, 0])
+
+    return Module(last)
+
+
+def _transformed() -> nn.Module:
+    return Module(lambda layer, x: torch.func.vmap(torch.func.jacrev(layer))(x).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_transformed, r"torch\.func\.vmap.*operators over the batch"),
+        (_lazy, r"0\.weight has no shape yet; call the module once"),
+        (_without_values, "weight lies on the device meta"),
+        (_expanded, "weight repeats its elements in memory.*clone"),
+        (_packed, "packed sequences .* give the padded batch"),
+    ],
+)
+def test_tensors_that_cannot_be_trained_are_named_with_advice(
+    make: Callable[[], nn.Module], said: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=said):
+        trace_module(make(), ROWS, training=True)
+
+
+def test_a_module_that_is_woken_is_told() -> None:
+    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+    module[1].eval()
+    assert not trace_module(module, ROWS, training=True).model.notes
+    (note,) = trace_module(module.eval(), ROWS, training=True).model.notes
+    assert "evaluation mode as a whole" in note
+    assert not trace_module(module, ROWS, training=False).model.notes

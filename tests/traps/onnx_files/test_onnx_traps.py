@@ -28,6 +28,8 @@ FAST = (
     "an initialiser a.b beside a tensor a_b",
     "branches of equal names, else",
     "one tensor under two names",
+    "ones that the code adds",
+    "a loss that an older operator set defines",
 )
 
 

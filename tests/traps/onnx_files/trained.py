@@ -97,6 +97,18 @@ COUNT = {"n": 3, "yes": True}
 STACK = random(2, 4, 4)
 
 TRAINED = {
+    "ones that the code adds": _file(
+        model(
+            [
+                node("ConstantOfShape", "n", "ones", value=numpy_helper.from_array(B[:1], "v")),
+                node("MatMul", "x w", "h"),
+                node("Add", "h ones", "y"),
+            ],
+            {"w": W, "n": [4]},
+        ),
+        lambda x, w: x @ w + B[0],
+        w=W,
+    ),
     "one tensor under two names": _file(
         model(
             [

@@ -88,6 +88,12 @@ VALUES = {
     "branches of equal names, then": Values(_ifs(True)),
     "branches of equal names, else": Values(_ifs(False)),
     "a branch in a loop": Values(_if_in_loop(), wanted=LOOPED),
+    "a loss that an older operator set defines": Values(
+        model(
+            [node("MatMul", "x w", "h"), node("SoftmaxCrossEntropyLoss", "h t", "y")],
+            {"w": W, "t": np.array([0, 3, 1])},
+        )
+    ),
     "a sparse initialiser": Values(_sparse(), wanted=X @ SPARSE),
     "a softmax over all axes behind one": Values(
         model([node("Softmax", "x", "y", axis=1)], x=IMAGES.shape, opset=11),

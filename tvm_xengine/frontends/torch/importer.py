@@ -10,7 +10,7 @@ import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -107,7 +107,23 @@ def import_exported_program(
         counters=counters,
         folded=tuple(sorted(importer.folded())),
         own=_own_tensors(program, prefix, {name for role in model.roles for name in role.names}),
+        notes=(*model.notes, *_written_inputs(program)),
     )
+
+
+def _written_inputs(program: ExportedProgram) -> list[str]:
+    """A sentence about inputs that forward writes."""
+    written = [
+        str(spec.target)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is OutputKind.USER_INPUT_MUTATION
+    ]
+    if not written:
+        return []
+    return [
+        f"forward writes in place to {' and '.join(written)}, which changes the caller's batch in PyTorch;"
+        " a step leaves its batch as it is"
+    ]
 
 
 def _own_tensors(program: ExportedProgram, prefix: str, known: Collection[str]) -> dict[str, Array]:

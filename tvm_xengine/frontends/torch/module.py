@@ -7,25 +7,36 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.utils import _pytree as pytree
 from tvm import relax
 
+from tvm_xengine.checks.operators import first_line
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.importer import import_exported_program
 from tvm_xengine.frontends.torch.lost_changes import changes_undone, notes_of
 from tvm_xengine.frontends.torch.lost_gradients import lost_gradients
+from tvm_xengine.frontends.torch.module_tensors import check_tensors
 from tvm_xengine.frontends.torch.program.checks import RETURNED, is_returned_tensor
 from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _PREFIX = "module."
 """Before every name of a tensor in the wrapped module."""
+_PACKED = {"pack_padded_sequence", "pad_packed_sequence"}
+_TRANSFORMS = ("_functorch/vmap.py", "_functorch/eager_transforms.py")
 _OPERATOR = re.compile(r"\w+\.\w+\.\w+")
 """All that torch.export says of an operator that it cannot follow, such as ``aten._ctc_loss.Tensor``."""
+
+_WOKEN = (
+    "the module is in evaluation mode as a whole, and is trained in training mode; modes of its parts"
+    " are kept where the module itself is in training mode"
+)
 
 Restore = Callable[[Sequence[Any]], Any]
 """Puts flat outputs into the structure that a module returns."""
@@ -75,6 +86,11 @@ class Call:
 
 def call_of(module: nn.Module, inputs: object) -> Call:
     """The arguments that `inputs` (a tensor, a sequence or a mapping) stand for."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            f"{type(module).__name__}: torch.export takes no TorchScript; give the module that it was"
+            " made from"
+        )
     if isinstance(inputs, Mapping):
         arguments, positional = dict(inputs), []
     else:
@@ -97,6 +113,31 @@ def call_of(module: nn.Module, inputs: object) -> Call:
     if not tensors:
         raise UnsupportedModelError("expected at least one tensor among the example inputs")
     return Call({name: _as_torch(value) for name, value in tensors.items()}, fixed, (*positional,))
+
+
+def output_of(module: nn.Module, inputs: object) -> Any:
+    """What a module returns; it, its tensors and the inputs stay as they are.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it cannot be called with them.
+    """
+    call = call_of(module, inputs)
+    check_tensors(type(module).__name__, module, "")
+    held = {
+        name: one.detach().clone()
+        for name, one in (*module.named_parameters(), *module.named_buffers())
+    }
+    tensors = pytree.tree_map(torch.clone, dict(call.tensors))
+    changed: set[str] = set()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), changes_undone(module, changed):
+            return call.apply(lambda *a, **k: functional_call(module, held, a, k), tensors)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} cannot be called with the example inputs: {first_line(error)}"
+        ) from error
 
 
 def trace_module(
@@ -251,10 +292,8 @@ def _traced(
     varying: Collection[str] = (),
 ) -> TracedModule:
     title = name or type(module).__name__
-    if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedModelError(
-            f"{title}: torch.export takes no TorchScript; give the module that it was made from"
-        )
+    check_tensors(title, wrapped, _PREFIX)
+    is_woken = training and not module.training
     with _in_mode(module, training), lost_gradients(wrapped, _PREFIX) as lost:
         try:
             with quiet_export():
@@ -264,13 +303,14 @@ def _traced(
         except Exception as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise UnsupportedModelError(
-                f"{title}: torch.export refuses the module: {_with_advice(lines[0])}"
+                f"{title}: torch.export refuses the module: {_with_advice(lines[0], error)}"
             ) from error
         _unwrap(program)
         model = import_exported_program(title, program, prefix=_PREFIX, varying=varying)
     spec = program.call_spec.out_spec
     changed = notes_of(wrapped.changed) if isinstance(wrapped, _Wrapped) else []
-    model = replace(model, notes=(*model.notes, *lost, *changed))
+    woken = [_WOKEN] if is_woken else []
+    model = replace(model, notes=(*model.notes, *lost, *changed, *woken))
     returned = [one for one in program.graph_signature.output_specs if one.kind in RETURNED]
     is_tensor = list(map(is_returned_tensor, returned))
 
@@ -324,8 +364,19 @@ def _as_torch(value: object) -> Any:
     )
 
 
-def _with_advice(refusal: str) -> str:
+def _with_advice(refusal: str, error: Exception) -> str:
     """The sentence of torch.export, and what to do where a whole class of models meets it."""
+    frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    if _PACKED & {code.co_name for code in frames}:
+        return (
+            f"{refusal.rstrip('.')}; packed sequences are as long as the values of lengths say, and a"
+            " step has static shapes; give the padded batch, and mask or gather what lies behind the ends"
+        )
+    if any(code.co_filename.endswith(_TRANSFORMS) for code in frames):
+        return (
+            f"{refusal.rstrip('.')}; forward transforms functions (torch.func.vmap, grad, jacrev and"
+            " others), which torch.export cannot follow here; write it with operators over the batch"
+        )
     if "Cache'> in output" in refusal:
         found = refusal.partition(",")[0]
         return (
@@ -338,7 +389,7 @@ def _with_advice(refusal: str) -> str:
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
             " `if t > 0` do, and so do a batch norm with momentum=None, a transformer that is not told"
             " whether its mask is causal, and a distribution that checks its arguments; compute with the"
-            " tensor (give tgt_is_causal, is_causal or validate_args=False)"
+            " tensor (give tgt_is_causal or is_causal; Distribution.set_default_validate_args(False))"
         )
     if _OPERATOR.fullmatch(refusal):
         return (

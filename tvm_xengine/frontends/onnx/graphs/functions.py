@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 import onnx
 from onnx import defs, helper, inliner
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.graphs.shapes import inferred
 
 _BODIES = "tvm_xengine.bodies"
@@ -44,7 +45,36 @@ def write_out_functions(model: onnx.ModelProto, kept: Collection[str]) -> onnx.M
         ]
         if not written:
             return model
-        model = inliner.inline_local_functions(model)
+        model = _inlined(model, types)
+
+
+def _inlined(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
+    """The model with its functions in place of their calls.
+
+    Definitions may be of an older operator set, and to convert them takes the types of all tensors.
+    """
+    used = opset_of(model)
+    versions = {
+        (one.version, function.name.rpartition("_")[0])
+        for function in model.functions
+        for one in function.opset_import
+        if not one.domain and one.version != used
+    }
+    if not versions:
+        return inliner.inline_local_functions(model)
+    graph = model.graph
+    told = {one.name for one in (*graph.input, *graph.value_info, *graph.output)}
+    graph.value_info.extend(
+        helper.make_value_info(name, kind) for name, kind in types.items() if name not in told
+    )
+    try:
+        return inliner.inline_local_functions(model, convert_version=True)
+    except RuntimeError as error:
+        version, name = max(versions)
+        raise UnsupportedModelError(
+            f"the definition of {name} by other operators is of operator set {version}, and cannot be"
+            f" converted to {used}, that of the file; export for operator set {version}"
+        ) from error
 
 
 def _write_out(

@@ -64,12 +64,7 @@ def lift_weights(graph: onnx.GraphProto) -> None:
 
     Those in the body of a loop are one tensor for all iterations.
     """
-    weights = {
-        name
-        for node in all_nodes(graph)
-        for position, name in enumerate(node.input)
-        if use_of(node, position) in (InputUse.WEIGHT, InputUse.STATISTIC)
-    }
+    weights = _read_as_weights(graph)
     # Inner ones first: to replace the nodes of a graph copies what is in them.
     for one in reversed([graph, *all_inner_graphs(graph)]):
         kept = []
@@ -85,12 +80,27 @@ def lift_weights(graph: onnx.GraphProto) -> None:
         one.node.extend(kept)
 
 
+def _read_as_weights(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that a layer reads as its weights or statistics."""
+    return {
+        name
+        for node in all_nodes(graph)
+        for position, name in enumerate(node.input)
+        if use_of(node, position) in (InputUse.WEIGHT, InputUse.STATISTIC)
+    }
+
+
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
-    """Replace ConstantOfShape nodes of known shape by initialisers, so that they can be trained."""
+    """Make initialisers of ConstantOfShape nodes that a layer reads, so that they can be trained.
+
+    Others are what `torch.ones` and the like in the code became.
+    """
+    weights = _read_as_weights(graph)
     known = {tensor.name: tensor for tensor in graph.initializer}
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
-        if node.op_type == "ConstantOfShape" and node.input[0] in known:
+        is_filled = node.op_type == "ConstantOfShape" and node.input[0] in known
+        if is_filled and node.output[0] in weights:
             shape = numpy_helper.to_array(known[node.input[0]])
             fill = next(
                 (numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), None

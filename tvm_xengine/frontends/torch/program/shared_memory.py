@@ -25,6 +25,12 @@ def check_shared_memory(name: str, program: ExportedProgram, prefix: str) -> Non
         Names both.
     """
     state, parameters = _state(program), set(program.graph_signature.parameters)
+    for key in sorted(parameters & state.keys()):
+        if state[key].requires_grad and _repeats(state[key]):
+            raise UnsupportedModelError(
+                f"{name}: {key.removeprefix(prefix)} repeats its elements in memory, as expand makes it,"
+                " and a step writes each by itself; give it a copy (clone)"
+            )
     for first, second in sharing(state):
         is_tied = {first, second} <= parameters and memory(state[first]) == memory(state[second])
         if not is_tied and any(state[one].requires_grad for one in (first, second)):
@@ -80,6 +86,11 @@ def _span(value: torch.Tensor) -> tuple[int, int]:
     """Addresses of the first byte, and behind the last one."""
     last = sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr(), value.data_ptr() + (last + 1) * value.element_size()
+
+
+def _repeats(value: torch.Tensor) -> bool:
+    """Whether elements of a tensor lie in one place; neither PyTorch's optimizers write such a one."""
+    return any(n > 1 and not step for n, step in zip(value.shape, value.stride(), strict=True))
 
 
 def _addresses(value: torch.Tensor) -> NDArray[np.int64]:
