@@ -9,10 +9,14 @@ import threading
 import pytest
 
 from tests.solvers.samples.networks import chain, pair
+from tests.solvers.test_variants import problem_of as problem_with_variants
 from tvm_xengine.scheduling.arena import packing
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers import first_use
+from tvm_xengine.solvers.astar.shortest import advance, begin
 from tvm_xengine.solvers.first_use import compile_plan_for, compile_searches_for
+from tvm_xengine.solvers.local_search.compiled.anneal import anneal
+from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.solve import solve
 
@@ -106,6 +110,8 @@ from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.order_search import compile_order_search
 from tvm_xengine.scheduling.arena.packing import compile_packing
 from tvm_xengine.solvers.first_use import compile_searches
+from tvm_xengine.solvers.local_search.compiled.anneal import anneal
+from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.result import Limits, Objective
 
 def compiled():
@@ -130,3 +136,12 @@ assert compiled() == before
 @pytest.mark.slow
 def test_what_is_compiled_first_is_all_that_plans_use() -> None:
     subprocess.run([sys.executable, "-c", NOTHING_IS_COMPILED], check=True)
+
+
+def test_one_compilation_serves_problems_with_and_without_variants() -> None:
+    """Another type of an argument compiles all of a search again, within the time limit of a solve."""
+    for problem in (problem_with_variants(8), pair(chain(3), 0.8, slow=2.0, link_gb_s=1.0)):
+        for solver in ("astar", "local-search"):
+            solve(problem, solver, limits=Limits(1.0))
+    entries = (begin, advance, anneal, decode)
+    assert [len(entry.signatures) for entry in entries] == [1] * len(entries)

@@ -329,7 +329,7 @@ def index_problem(
         op_names=tuple(op_index),
         tensor_names=tuple(index),
         device_names=tuple(platform.index),
-        compute_value=kernels.value[:, :, -1],
+        compute_value=np.ascontiguousarray(kernels.value[:, :, -1]),
         workspace=kernels.workspace[:, :, 0],
         kernels=kernels,
         transfer_value=_transfer_value(problem, size_bytes, objective),

@@ -111,7 +111,7 @@ class _Series:
         ratio = options.relaxation.pressed_ratio
         self.pressed = pressed_ops(indexed, best[1] if best else None, ratio)
         if self.relaxations.scope is Scope.EVERY_SCHEDULE:
-            self.trunk = trunk_of(indexed, {op for op, _ in self.pressed})
+            self.trunk = trunk_of(indexed, self.pressed, ratio)
             pressure = dict(self.pressed)
             # For the makespan a time point also says what must be over before others begin.
             of = self.trunk if self.relaxations.is_makespan else pressure

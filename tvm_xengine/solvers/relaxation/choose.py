@@ -14,6 +14,9 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.options import DEFAULTS, RelaxationOptions
 from tvm_xengine.solvers.relaxation.periods import depend_on_each_other
 
+_LEAST_WEIGHT = 1e-3
+"""Pressure of all ops together that are not pressed: a thousandth of a budget is no matter."""
+
 
 def pressed_ops(
     indexed: IndexedProblem, incumbent: Schedule | None, least_ratio: float
@@ -72,8 +75,22 @@ def neediest(indexed: IndexedProblem, ops: Sequence[int]) -> set[int]:
     return {min(ops, key=lambda i: float(share[i]))} if len(ops) else set()
 
 
-def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
-    """The chain of dependences with the most pressed ops, and among those the most ops."""
+def trunk_of(
+    indexed: IndexedProblem, pressed: Sequence[tuple[int, float]], least_ratio: float
+) -> list[int]:
+    """The chain of dependences along which memory is pressed most, and of equals the one of most ops.
+
+    It counts how much that is at the first run of an op, and not only whether: of two parts of a step,
+    such as slices of the batch, a chain may pass through one only.
+
+    Parameters
+    ----------
+    pressed
+        Of :func:`pressed_ops` with `least_ratio`.
+    """
+    weight = np.full(indexed.op_count, _LEAST_WEIGHT / (1 + indexed.op_count))
+    for op, pressure in pressed:
+        weight[op] += pressure - least_ratio
     length = np.zeros(indexed.op_count)
     before = np.full(indexed.op_count, -1)
     for i, tensors in enumerate(indexed.reads):
@@ -81,7 +98,7 @@ def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
         if producers:
             before[i] = max(producers, key=lambda u: length[u])
             length[i] = length[before[i]]
-        length[i] += 1.0 if i in pressed else 1.0 / (1 + indexed.op_count)
+        length[i] += weight[i]
     chain: list[int] = []
     at = int(length.argmax())
     while at >= 0:

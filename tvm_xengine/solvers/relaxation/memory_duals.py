@@ -60,7 +60,7 @@ def memory_duals(
     indexed = index_problem(problem, summed, budgets_may_grow=True)
     relaxations = Relaxations(indexed, Scope.EVERY_SCHEDULE, is_makespan)
     pressed = pressed_ops(indexed, incumbent, DEFAULTS.pressed_ratio)
-    trunk = set(trunk_of(indexed, {op for op, _ in pressed}))
+    trunk = set(trunk_of(indexed, pressed, DEFAULTS.pressed_ratio))
     pressed = [pair for pair in pressed if pair[0] in trunk]
     if not pressed:
         return MemoryDuals(0.0, {d.name: 0.0 for d in problem.platform.devices})
