@@ -85,6 +85,24 @@ def test_statistics_of_inputs_and_masks_are_not_trained_and_learned_scalars_are(
     assert {"mean", "linear.bias"} <= names(chosen, Use.TRAINED)
 
 
+class NormedFirst(nn.Module):
+    """A norm in front of all layers, in the operators that older operator sets have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        apart = x - x.mean(-1, keepdim=True)
+        return self.linear(apart * self.norm.weight + self.norm.bias)
+
+
+def test_a_norm_in_front_of_all_layers_is_trained() -> None:
+    model = imported(NormedFirst(), torch.randn(2, 5, 8))
+    assert {"norm.weight", "norm.bias"} <= names(model, Use.TRAINED)
+    assert not model.notes
+
+
 class Positions(nn.Module):
     """A fixed table of sines and a learned table of positions."""
 

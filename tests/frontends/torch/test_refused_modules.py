@@ -193,6 +193,19 @@ def _packed() -> nn.Module:
     return Module(last)
 
 
+class Recurrent(nn.Module):
+    """The lengths are an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(6, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = (x[:2, 0] > 0).long() + 1
+        pack = nn.utils.rnn.pack_padded_sequence
+        return self.layer(pack(x.view(2, 2, 6), lengths, batch_first=True, enforce_sorted=False))[1]
+
+
 def _transformed() -> nn.Module:
     return Module(lambda layer, x: torch.func.vmap(torch.func.jacrev(layer))(x).sum(1))
 
@@ -204,6 +217,7 @@ def _transformed() -> nn.Module:
         (_lazy, r"0\.weight has no shape yet; call the module once"),
         (_without_values, "weight lies on the device meta"),
         (_expanded, "weight repeats its elements in memory.*clone"),
+        (Recurrent, "packed sequences .* give the padded batch"),
         (_packed, "packed sequences .* give the padded batch"),
     ],
 )

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from traceback import walk_tb
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 from tvm import relax
 
@@ -364,15 +366,22 @@ def _as_torch(value: object) -> Any:
     )
 
 
+def _meets_packed(frame: FrameType) -> bool:
+    """Whether a function makes or takes a packed sequence."""
+    return frame.f_code.co_name in _PACKED or any(
+        isinstance(value, PackedSequence) for value in frame.f_locals.values()
+    )
+
+
 def _with_advice(refusal: str, error: Exception) -> str:
     """The sentence of torch.export, and what to do where a whole class of models meets it."""
-    frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
-    if _PACKED & {code.co_name for code in frames}:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if any(map(_meets_packed, frames)):
         return (
             f"{refusal.rstrip('.')}; packed sequences are as long as the values of lengths say, and a"
             " step has static shapes; give the padded batch, and mask or gather what lies behind the ends"
         )
-    if any(code.co_filename.endswith(_TRANSFORMS) for code in frames):
+    if any(frame.f_code.co_filename.endswith(_TRANSFORMS) for frame in frames):
         return (
             f"{refusal.rstrip('.')}; forward transforms functions (torch.func.vmap, grad, jacrev and"
             " others), which torch.export cannot follow here; write it with operators over the batch"

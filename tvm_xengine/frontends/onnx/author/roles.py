@@ -13,6 +13,7 @@ from tvm_xengine.frontends.onnx.author.tables import (
     follows_formula,
     is_float,
     is_mask,
+    named_as_parameter,
     named_by_exporter,
 )
 from tvm_xengine.frontends.onnx.author.uses import NORMS, InputUse, use_of
@@ -31,7 +32,8 @@ def decide_roles(graph: onnx.GraphProto) -> dict[str, TensorRole]:
     3. An operand of arithmetic (a bias, a scale, a table of positions) is trained, unless its
        values are those of a mask or of a formula, unless it is a single number that the exporter
        named, and unless it meets the data before any trained layer does (means and deviations
-       of the inputs; a table that is added there is one of positions).
+       of the inputs; a table that is added there is one of positions, and what is called weight or
+       bias is that of a norm).
     4. First states of recurrent layers are frozen where they are zero.
     5. All else is constant: shapes, bounds, indices, scales of quantisation.
 
@@ -145,7 +147,7 @@ class _Decision:
         follows = any(name in followers for name in node.input)
         leads = any(made in leaders for made in node.output)
         is_table = node.op_type == "Add" and sum(extent > 1 for extent in value.shape) > 1
-        if leads and not follows and not is_table:
+        if leads and not follows and not is_table and not named_as_parameter(name):
             return Use.FROZEN, f"meets the input in {told}, before any trained layer"
         return Use.TRAINED, f"operand of {told}"
 

@@ -22,6 +22,10 @@ _EXPORTED_NAME = re.compile(r"^(onnx::|val_|_|/|const|tensor_|lifted|scalar_|\d+
 """Names that exporters give to what they compute or find in the code."""
 
 
+_PARAMETER_NAME = re.compile(r"(^|[._/])(weight|bias|gamma|beta)(:0)?$")
+"""Names that frameworks give to what their layers learn, also in norms that an exporter took apart."""
+
+
 def is_float(value: Array) -> bool:
     """Whether a tensor holds floating-point numbers, 16-bit ones included."""
     return value.dtype.kind == "f" or str(value.dtype) == "bfloat16"
@@ -36,6 +40,11 @@ def is_uniform(value: Array) -> bool:
 def named_by_exporter(name: str) -> bool:
     """Whether a name is not the author's."""
     return bool(_EXPORTED_NAME.search(name))
+
+
+def named_as_parameter(name: str) -> bool:
+    """Whether a name is that of a weight or bias of a layer."""
+    return bool(_PARAMETER_NAME.search(name))
 
 
 def is_mask(value: Array) -> bool:
