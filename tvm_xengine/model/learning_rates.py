@@ -18,14 +18,18 @@ def current_rates(
 ) -> list[float]:
     """The learning rate of every group for the next step; of a step of one's own, of its ``lr``.
 
-    Groups keep the ratio of their rates to that of the recipe's optimizer.
+    Groups keep the ratio of their rates to that of the recipe's optimizer; where that is 0, and it is
+    not known what it would be, their rates stay.
     """
     if recipe is None:
         return [] if schedule is None else [learning_rate(schedule(steps_taken), steps_taken)]
     base = learning_rate(lr if schedule is None else schedule(steps_taken), steps_taken)
     own = recipe.optimizer.lr
-    factor = base / own if own else 1.0
-    return [base, *(group.optimizer.lr * factor for group in recipe.groups)]
+    if own:
+        factor = base / own
+        return [base, *(group.optimizer.lr * factor for group in recipe.groups)]
+    ratios = ((group.lr_ratio, group.optimizer.lr) for group in recipe.groups)
+    return [base, *(rate if ratio is None else base * ratio for ratio, rate in ratios)]
 
 
 def as_inputs(rates: Collection[float], wanted: Collection[str]) -> dict[str, Array]:

@@ -119,9 +119,16 @@ def from_torch_optimizer(
         ours, options = COUNTERPARTS[kind_in_torch(optimizer, group)]
         made = ours(**{option: _plain(group[option]) for option in options if option in group})
         variables = map(variable_of.get, names_held(group, named))
-        groups.append(ParameterGroup(frozenset(v for v in variables if v is not None), made))
+        known = frozenset(v for v in variables if v is not None)
+        groups.append(ParameterGroup(known, made, _ratio(group, optimizer.param_groups[0])))
     first, *others = groups
     return first.optimizer, tuple(others)
+
+
+def _ratio(group: Mapping[str, Any], first: Mapping[str, Any]) -> float | None:
+    """What the rates of two groups begin with, by what a scheduler noted before it set them to 0."""
+    initial = float(first.get("initial_lr", 0.0))
+    return float(group["initial_lr"]) / initial if initial and "initial_lr" in group else None
 
 
 def not_held(

@@ -18,10 +18,13 @@ class ParameterGroup:
     ----------
     parameters
         Names in the forward function.
+    lr_ratio
+        Its rate by that of the recipe's optimizer, where that begins at 0 and does not tell.
     """
 
     parameters: frozenset[str]
     optimizer: Optimizer
+    lr_ratio: float | None = None
 
 
 @dataclass(frozen=True)

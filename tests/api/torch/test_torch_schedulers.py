@@ -94,6 +94,31 @@ def test_a_step_follows_a_scheduler_and_finds_its_place_after_a_checkpoint(
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
+def test_groups_keep_the_ratio_of_rates_that_a_warm_up_begins_at_zero(
+    compile_step: Compile,
+) -> None:
+    torch.manual_seed(0)
+    x, labels = torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 2, 0])
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    theirs = copy.deepcopy(module)
+
+    def made(one: nn.Sequential) -> tuple[torch.optim.Optimizer, LRScheduler]:
+        groups = [{"params": one[0].parameters(), "lr": 0.05}, {"params": one[2].parameters()}]
+        optimizer = torch.optim.SGD(groups, 0.2)
+        return optimizer, lr_scheduler.LambdaLR(optimizer, lambda step: step / 3)
+
+    optimizer, rates = made(module)
+    step = compile_step(module, x, loss="cross_entropy", optimizer=optimizer, lr_schedule=rates)
+    optimizer, scheduler = made(theirs)
+    for _ in range(4):
+        loss = nn.functional.cross_entropy(theirs(x), labels)
+        assert float(step(x, labels)) == pytest.approx(loss.item(), rel=1e-5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+
+
 def test_what_is_not_known_beforehand_is_refused(compile_step: Compile) -> None:
     def refused(make: Make, reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
