@@ -9,6 +9,8 @@ import pytest
 
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.explain.words.proof import proof_in_words
+from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.portfolio import loop
@@ -36,7 +38,8 @@ def run(
     """What the loop makes of the workers."""
     monkeypatch.setattr(loop, "workers_for", lambda _task: workers)
     best = Incumbent(PROBLEM, request or Request(limits=Limits(20.0)))
-    return best, *run_portfolio(best, 0.0, DEFAULTS)
+    proof, _, note = run_portfolio(best, 0.0, DEFAULTS)
+    return best, proof, note
 
 
 def wait(task: Task) -> None:
@@ -206,3 +209,36 @@ def test_a_start_beyond_the_budgets_helps_the_search() -> None:
     ample = solve(training_chain(6, 1000)).schedule
     result = solve(training_chain(6, 48), start=ample, limits=Limits(10.0))
     assert result.status in (Status.OPTIMAL, Status.FEASIBLE)
+
+
+def test_a_gap_in_the_graphs_order_is_told_where_it_is_smaller() -> None:
+    """It holds for the budgets that were asked for, whatever answer is taken in the end."""
+    found = solve(training_chain(6, 48), limits=Limits(10.0))
+    assert found.value is not None
+    far = replace(
+        found,
+        status=Status.FEASIBLE,
+        bound=0.5 * found.value,
+        order_bound=0.9 * found.value,
+    )
+    assert (far.gap, far.order_gap) == (pytest.approx(0.5), pytest.approx(0.1))
+    assert with_bound_of(far, replace(found, order_bound=found.value)).order_gap == far.order_gap
+    assert with_best_bound(replace(far, order_bound=0.0), far).order_gap == far.order_gap
+    assert "At most 10.00 % can be saved among" in " ".join(proof_in_words(far))
+    # Another order is better than all of that one; the same bound; a bound that is no news.
+    for no_news in (
+        replace(far, order_bound=1.01 * found.value),
+        replace(far, scope=Scope.GIVEN_ORDER),
+        replace(far, order_bound=0.501 * found.value),
+    ):
+        assert no_news.order_gap is None
+
+
+def test_the_portfolio_tells_its_bound_in_the_graphs_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def proves(task: Task) -> None:
+        task.post(BoundProven(Proof(VALUE - 1.0, Scope.GIVEN_ORDER)))
+
+    monkeypatch.setattr(loop, "workers_for", lambda _task: {"p": proves})
+    best = Incumbent(PROBLEM, Request(limits=Limits(20.0)))
+    _, order_bound, _ = run_portfolio(best, 0.0, DEFAULTS)
+    assert order_bound == VALUE - 1.0

@@ -10,6 +10,7 @@ from tvm_xengine.solvers.result import SolveResult, Status
 
 def with_best_bound(result: SolveResult, other: SolveResult) -> SolveResult:
     """`result` with the bound of the other answer for the same budgets, where that is higher."""
+    result = replace(result, order_bound=max(result.order_bound, other.order_bound))
     if result.value is None or other.scope is not result.scope or other.bound <= result.bound:
         return result
     bound = min(other.bound, result.value)
@@ -23,7 +24,9 @@ def with_bound_of(first: SolveResult, last: SolveResult) -> SolveResult:
     bound = min(first.bound, last.value)
     is_proven = last.value - bound <= PROOF_RATIO * abs(last.value)
     status = Status.OPTIMAL if is_proven else Status.FEASIBLE
-    return replace(last, bound=bound, status=status, scope=first.scope)
+    return replace(
+        last, bound=bound, status=status, scope=first.scope, order_bound=first.order_bound
+    )
 
 
 def with_finder(result: SolveResult, solver: str) -> SolveResult:

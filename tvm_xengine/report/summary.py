@@ -53,7 +53,8 @@ class KeepAllSummary:
 class PlanSummary:
     """The figures of a plan before it runs; units in the names, value and bound as `objective`.
 
-    `model_value_us` is that of a published program's own optimum where it cannot be executed. A
+    `order_gap` is the gap among schedules that first run the ops in the graph's order, where it is
+    smaller. `model_value_us` is that of a published program's own optimum where it cannot be executed. A
     problem from a file has no batch size and no kernels: they are None.
     """
 
@@ -69,6 +70,7 @@ class PlanSummary:
     energy_uj: float
     bound_us: float
     gap: float | None
+    order_gap: float | None
     model_value_us: float | None
     solve_s: float
     is_by_work: bool
@@ -152,6 +154,7 @@ def summarize_plan(
         energy_uj=plan.simulation.energy_uj,
         bound_us=result.bound,
         gap=result.gap,
+        order_gap=result.order_gap,
         model_value_us=result.model_value,
         solve_s=result.solve_s,
         is_by_work=result.is_by_work,

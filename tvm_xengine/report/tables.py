@@ -72,6 +72,9 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
         bound = f"bound {plan.bound_us:.1f} {unit}, gap {100 * plan.gap:.2f} %"
         table.add_row(plan.objective, f"{value:.1f} {unit}, {bound}")
         table.add_row("", f"the bound holds for {Scope(plan.scope).words}")
+        if plan.order_gap is not None:
+            gap = f"gap {100 * plan.order_gap:.2f} %"
+            table.add_row("", f"{gap} for {Scope.GIVEN_ORDER.value}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
     _add_times(table, plan, run)

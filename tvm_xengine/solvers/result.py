@@ -167,6 +167,10 @@ class BudgetDiagnosis:
     working_schedule: Schedule | None = None
 
 
+_NEWS_RATIO = 0.005
+"""Of the value. A bound for fewer schedules that is higher by less is not worth a sentence."""
+
+
 @dataclass(frozen=True)
 class SolveResult:
     """The answer of every solver.
@@ -193,6 +197,8 @@ class SolveResult:
         Set when no schedule was found, unless the solve was interrupted.
     scope
         Which schedules the bound holds for.
+    order_bound
+        Proven lower bound for schedules that first run the ops in the graph's order; 0 without one.
     stopped_by
         What ended the solve.
     model_value
@@ -212,6 +218,7 @@ class SolveResult:
     message: str = ""
     diagnosis: BudgetDiagnosis | None = None
     scope: Scope = Scope.EVERY_SCHEDULE
+    order_bound: float = 0.0
     stopped_by: StopReason = StopReason.EXHAUSTED
     model_value: float | None = None
     is_by_work: bool = False
@@ -229,3 +236,16 @@ class SolveResult:
         if self.value is None or self.bound <= 0 < self.value:
             return None
         return max(0.0, (self.value - self.bound) / self.value) if self.value > 0 else 0.0
+
+    @property
+    def order_gap(self) -> float | None:
+        """(value - order_bound) / value; None where it is no news beside `gap`.
+
+        The order of first runs is open in a bound for every schedule, which may be far lower at small
+        budgets. A value below the bound is that of a schedule in another order.
+        """
+        if self.value is None or self.scope is not Scope.EVERY_SCHEDULE:
+            return None
+        if not self.bound + _NEWS_RATIO * self.value < self.order_bound <= self.value:
+            return None
+        return (self.value - self.order_bound) / self.value

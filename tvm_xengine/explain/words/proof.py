@@ -29,6 +29,14 @@ def proof_in_words(result: SolveResult) -> tuple[str, ...]:
     )
 
 
+def _in_order(result: SolveResult) -> tuple[str, ...]:
+    """What is proven of the schedules in the graph's order, where that is more."""
+    if result.order_gap is None:
+        return ()
+    saved = f"At most {100 * result.order_gap:.2f} % can be saved among"
+    return (f"{saved} {Scope.GIVEN_ORDER.value}.",)
+
+
 def _how_far(result: SolveResult) -> tuple[str, ...]:
     """What is proven, and among which schedules; others are named in the same breath."""
     gap = 100 * (result.gap or 0.0)
@@ -42,6 +50,7 @@ def _how_far(result: SolveResult) -> tuple[str, ...]:
         return (
             f"At most {gap:.2f} % of it can be saved by any schedule within these budgets: {bound}."
             " Whether that can be reached is open.",
+            *_in_order(result),
         )
     if result.status is Status.OPTIMAL:
         return (f"No better one exists among {result.scope.words}.",)

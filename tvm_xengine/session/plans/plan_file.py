@@ -42,6 +42,8 @@ class SavedResult:
         Proven lower bound on the objective, in its unit.
     scope
         Which schedules the bound holds for.
+    order_bound
+        The same for schedules that first run the ops in the graph's order; 0 without one.
     """
 
     status: Status
@@ -52,9 +54,11 @@ class SavedResult:
     solve_s: float
     message: str
     is_by_work: bool = False
+    order_bound: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, number in (("bound", self.bound), ("solve_s", self.solve_s)):
+        for name in ("bound", "order_bound", "solve_s"):
+            number = getattr(self, name)
             if not (math.isfinite(number) and number >= 0):
                 raise ValueError(f"expected {name} to be a number, at least 0, found {number!r}")
 
@@ -170,6 +174,7 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         solve_s=result.solve_s,
         solver=result.solver,
         scope=result.scope,
+        order_bound=result.order_bound,
         message=result.message,
         is_by_work=result.is_by_work,
     )

@@ -45,8 +45,8 @@ def solve_automatically(
         return tiny
     from tvm_xengine.solvers.portfolio.loop import run_portfolio  # compiled code, seconds to load
 
-    proof, message = run_portfolio(best, floor.bound, options)
-    return _concluded(best, proof, message)
+    proof, order_bound, message = run_portfolio(best, floor.bound, options)
+    return replace(_concluded(best, proof, message), order_bound=order_bound)
 
 
 def _solve_tiny(

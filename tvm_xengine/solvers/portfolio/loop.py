@@ -31,8 +31,12 @@ from tvm_xengine.solvers.portfolio.workers.search import search_in_turns
 from tvm_xengine.solvers.request import Proof
 
 
-def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> tuple[Proof, str]:
-    """Improve `best` until its gap is proven or time is up; returns the proof and a note.
+def run_portfolio(
+    best: Incumbent, floor: float, options: PortfolioOptions
+) -> tuple[Proof, float, str]:
+    """Improve `best` until its gap is proven or time is up.
+
+    Returns the proof, the bound for schedules in the graph's order, and a note.
 
     Parameters
     ----------
@@ -44,7 +48,7 @@ def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> t
         loop.run_in_turns()
     else:
         loop.run()
-    return loop.proof, "; ".join(loop.notes)
+    return loop.proof, loop.proofs.order_bound, "; ".join(loop.notes)
 
 
 class _Loop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof
@@ -27,6 +28,12 @@ class Proofs:
     def general(self) -> Proof:
         """The proof for every schedule."""
         return self._by_scope[Scope.EVERY_SCHEDULE]
+
+    @property
+    def order_bound(self) -> float:
+        """The bound for schedules that first run the ops in the graph's order; 0 without one."""
+        known = self._by_scope.get(Scope.GIVEN_ORDER)
+        return known.bound if known is not None and math.isfinite(known.bound) else 0.0
 
     def add(self, proof: Proof) -> bool:
         """Record a proof; returns whether it improves on what was known for its scope."""
