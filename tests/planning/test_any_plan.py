@@ -19,7 +19,8 @@ def test_the_arena_fits_and_the_objective_is_the_one_asked_for() -> None:
     assert by_cost.schedule == by_makespan.schedule
     assert by_makespan.result.objective is Objective.MAKESPAN
     assert by_makespan.result.value == by_makespan.simulation.makespan_us
-    assert by_cost.result.bound <= by_cost.simulation.cost_us
+    assert 0 < by_cost.result.bound <= by_cost.simulation.cost_us
+    assert 0 < by_makespan.result.bound <= by_makespan.simulation.makespan_us
 
 
 def test_the_first_attempt_is_made_without_time() -> None:

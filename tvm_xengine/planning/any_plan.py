@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.loads import floor_of
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 from tvm_xengine.solvers.time_source import MACHINE_TIME, ThreadTime, TimeSource
@@ -98,7 +98,6 @@ def any_plan(
     schedule = result.schedule
     assert schedule is not None
     wanted = replace(request, objective=objective)
-    is_makespan = objective is Objective.MAKESPAN
-    proof = Proof(0.0 if is_makespan else index_problem(problem, objective).cheapest)
+    proof = Proof(floor_of(problem, objective))
     result = conclude(problem, wanted, schedule, proof, solver="greedy")
     return Plan(problem, result, schedule, simulate(problem, schedule), arenas)

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact import tight
-from tvm_xengine.solvers.indexed import index_problem, summed
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
 from tvm_xengine.solvers.portfolio.options import DEFAULTS, PortfolioOptions
 from tvm_xengine.solvers.portfolio.proofs import Proofs
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
-from tvm_xengine.solvers.relaxation.loads import makespan_floor
+from tvm_xengine.solvers.relaxation.loads import floor_of
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
@@ -37,7 +36,7 @@ def solve_automatically(
     best = Incumbent(problem, request)
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")
-    gap_ratio, floor = request.limits.gap_ratio, Proof(_floor(problem, request))
+    gap_ratio, floor = request.limits.gap_ratio, Proof(floor_of(problem, request.objective))
     if best.value is not None and Proofs(floor.bound, gap_ratio).is_closed(best.value, floor):
         return _concluded(best, floor, "")
     tiny = _solve_tiny(problem, request, options)
@@ -64,13 +63,6 @@ def _solve_tiny(
     if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None
     return replace(result, solver="auto (astar)")
-
-
-def _floor(problem: Problem, request: Request) -> float:
-    """A bound without any search: every required op at its cheapest, or the loads of devices."""
-    if request.objective is Objective.MAKESPAN:
-        return makespan_floor(index_problem(problem, summed(request.objective)))
-    return index_problem(problem, request.objective).cheapest
 
 
 def _concluded(best: Incumbent, proof: Proof, message: str) -> SolveResult:

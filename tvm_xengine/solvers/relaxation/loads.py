@@ -1,10 +1,12 @@
-"""A bound on the makespan without any search: what devices must compute, and the longest chain of ops."""
+"""Bounds without any search: what devices must compute, and the longest chain of ops."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.result import Objective
 
 _ROUNDS = 200
 """Multiplicative weights come within a percent of the best bound of loads in so many rounds."""
@@ -12,6 +14,12 @@ _RATE = 0.1
 """How much a round may shift; larger rates swing."""
 _ROUNDING = 1 - 1e-9
 """Sums of times differ in their last digits from those of a schedule."""
+
+
+def floor_of(problem: Problem, objective: Objective) -> float:
+    """A value that no schedule is below: every required op at its cheapest, or the loads of devices."""
+    indexed = index_problem(problem, summed(objective))
+    return makespan_floor(indexed) if objective is Objective.MAKESPAN else indexed.cheapest
 
 
 def makespan_floor(indexed: IndexedProblem) -> float:
