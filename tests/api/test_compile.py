@@ -220,6 +220,24 @@ def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(
     assert step.steps_taken == 2
 
 
+def test_a_loss_that_a_model_returns_by_name_need_not_be_its_first_output(
+    compile_step: Compile,
+) -> None:
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, 5)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            scores = self.fc(x)
+            return {"scores": scores, "loss": functional.cross_entropy(scores, labels)}
+
+    module = WithLoss()
+    x, labels = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
+    expected = module(x, labels)["loss"].item()
+    assert compile_step(module, (x, labels))(x, labels) == pytest.approx(expected, rel=1e-5)
+
+
 class PerByte:
     """A cost model of somebody else: time is bytes moved."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import UnsupportedModelError
@@ -76,8 +76,15 @@ def _module_source(
 
 
 def _returns_loss(source: Source) -> bool:
-    """Whether the first tensor that a model returns is a scalar."""
-    return not outputs_of(source.training.main)[0].ty.ndim
+    """Whether the first tensor that a model returns is a scalar, or the one that it calls loss."""
+    outputs = outputs_of(source.training.main)
+    if not outputs[0].ty.ndim:
+        return True
+    if len(outputs) != source.outputs:
+        return False
+    made = source.restore(outputs)
+    named = made.get("loss") if isinstance(made, Mapping) else getattr(made, "loss", None)
+    return named is not None and not named.ty.ndim
 
 
 def _example_targets(

@@ -149,3 +149,11 @@ register_op_attr(RUNNING_EXTREME, "FPurity", True)
 for _name in (*(PREFIX + name for name in LOOP_OPS), RUNNING_LOG_SUM):
     register_op_attr(_name, "FInferType", lambda call, _builder: call.args[0].ty)
     register_op_attr(_name, "FPurity", True)
+
+_BEFORE_TVMS = 11
+"""TVM registers its own functions at level 10; one of a higher level takes their place."""
+
+# TVM's own writes to standard error that indices of several axes, and rows of values, are unusual.
+register_op_attr(
+    "relax.index_put", "FInferType", lambda call, _builder: call.args[0].ty, _BEFORE_TVMS
+)

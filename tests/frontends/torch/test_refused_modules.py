@@ -167,6 +167,17 @@ def test_a_refusal_logs_nothing(
     assert capfd.readouterr().err == ""
 
 
+def test_rows_that_are_written_log_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    def written(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = layer(x)
+        y[torch.tensor([0, 2])] = x[:2, :3]
+        return y
+
+    capfd.readouterr()
+    build_training_step(trace_module(Module(written), ROWS, training=True).model)
+    assert capfd.readouterr().err == ""
+
+
 def _lazy() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(5), nn.Linear(5, 3))
 
