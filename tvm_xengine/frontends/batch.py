@@ -140,12 +140,36 @@ def _with_new_shape(
     makes_batch = not op.operands or op.op == "relax.broadcast_to"
     if before == after and not (makes_batch and shape[:1] == [old]):
         return call
-    cut = next((k for k, extent in enumerate(shape) if extent * count % old == 0 and extent), None)
-    if cut is None:
+    able = [
+        k for k in _with_batch(op, operands, shape) if shape[k] and shape[k] * count % old == 0
+    ]
+    if not able:
         raise _fixed(op, old, count)
+    cut = next((k for k in able if shape[k] == old), able[0])
     shape[cut] = shape[cut] * count // old
     args = [*call.args[:at], relax.ShapeExpr(shape), *call.args[at + 1 :]]
     return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+
+def _with_batch(op: ForwardOp, operands: Sequence[relax.Expr], shape: Sequence[int]) -> list[int]:
+    """Which dimensions of a new shape the batch may be in: those that the operand's changed one becomes."""
+    everywhere = list(range(len(shape)))
+    if len(operands) != 1:
+        return everywhere
+    before, after = static_shape(op.operands[0].ty), static_shape(operands[0].ty)
+    changed = next((k for k, (n, m) in enumerate(zip(before, after, strict=True)) if n != m), None)
+    if changed is None:
+        return everywhere
+    if op.op == "relax.broadcast_to":
+        return [changed + len(shape) - len(before)]
+    first = prod(before[:changed])
+    stop = first * before[changed]
+    begins = [prod(shape[:k]) for k in range(len(shape) + 1)]
+    return [
+        k
+        for k in everywhere
+        if begins[k] == first or max(begins[k], first) < min(begins[k + 1], stop)
+    ]
 
 
 def _with_new_repeats(op: ForwardOp, call: relax.Call, old: int, count: int) -> relax.Call:

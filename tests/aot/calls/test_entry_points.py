@@ -395,6 +395,28 @@ def test_an_instance_norm_has_its_weights_once_for_each_sample() -> None:
     assert results_of(with_batch_size(made(4), 2)) == results_of(made(2))
 
 
+class Patches(torch.nn.Module):
+    """Six tokens, and one in front of them, whose block has the samples of a batch behind the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.zeros(1, 1, 4))
+        self.block = torch.nn.TransformerEncoderLayer(4, 2, 6, 0.0, batch_first=False)
+        self.line = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1)
+        return self.line(self.block(tokens.transpose(0, 1))[0])
+
+
+@pytest.mark.parametrize("tokens", [5, 7])
+def test_a_dimension_that_the_batch_would_divide_is_not_taken_for_it(tokens: int) -> None:
+    def made(batch: int) -> ForwardModel:
+        return xe.training_step(Patches(), torch.zeros(batch, tokens, 4)).source.training
+
+    assert results_of(with_batch_size(made(4), 2)) == results_of(made(2))
+
+
 def test_what_cannot_be_written_for_another_batch_is_named() -> None:
     """TVM's inference of types fails behind it."""
 
