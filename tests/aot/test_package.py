@@ -356,7 +356,7 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     plan = tight.leading.plan.schedule
     driver = (tight.directory / "attention.c").read_text()
     assert driver.count("computed again") == plan.recomputed_ops > 0
-    own, keep, smallest = alternatives(tight.leading.plan)
+    own, keep, smallest = alternatives(tight.leading.plan, lambda _: 0.0)
     assert own.recomputed_ops == plan.recomputed_ops
     assert (keep.recomputed_ops, keep.arena_bytes["sram"]) == (0, tight.keep_all_bytes)
     assert keep.step_us < own.step_us

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from tvm_xengine.errors import InvalidPlatformError
 
+_SOFTWARE_CYCLES = 60.0
+"""Of a float operation by the routines of libgcc, in round numbers."""
+
 
 @dataclass(frozen=True)
 class EmbeddedTarget:
@@ -47,6 +50,11 @@ class EmbeddedTarget:
     def has_helium(self) -> bool:
         """Whether the processor has vectors of float32 that its C compiler seldom finds a use for."""
         return "+mve.fp" in self.llvm.get("mattr", ())
+
+    @property
+    def has_fpu(self) -> bool:
+        """Whether it adds and multiplies floats itself."""
+        return self.cycles[0] < _SOFTWARE_CYCLES
 
     def find_compiler(self) -> str:
         """Path of the C compiler.
@@ -143,13 +151,13 @@ def _riscv32(name: str, extensions: str, abi: str, *, cycles: float) -> Embedded
 
 # Clocks are typical of the parts that carry these cores. Cycles per float operation: the cores'
 # technical reference manuals for those with an FPU (VADD and VMUL take one, two with the moves),
-# and 60 for the software routines of libgcc, in round numbers.
+# otherwise those of the software routines.
 TARGETS: Mapping[str, EmbeddedTarget] = {
     target.name: target
     for target in (
         EmbeddedTarget("host", "gcc", "gcc", (), {"mcpu": "x86-64"}, 2000.0, (0.5, 0.5), 8),
-        _cortex_m("cortex-m0", "cortex-m0", (), (), clock_mhz=48.0, cycles=60.0),
-        _cortex_m("cortex-m3", "cortex-m3", (), (), clock_mhz=72.0, cycles=60.0),
+        _cortex_m("cortex-m0", "cortex-m0", (), (), clock_mhz=48.0, cycles=_SOFTWARE_CYCLES),
+        _cortex_m("cortex-m3", "cortex-m3", (), (), clock_mhz=72.0, cycles=_SOFTWARE_CYCLES),
         _cortex_m(
             "cortex-m4",
             "cortex-m4",
@@ -216,7 +224,7 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             (1.0, 1.0),
             8,
         ),
-        _riscv32("rv32imc", "mc", "ilp32", cycles=60.0),
+        _riscv32("rv32imc", "mc", "ilp32", cycles=_SOFTWARE_CYCLES),
         _riscv32("rv32imafc", "mafc", "ilp32f", cycles=2.0),
     )
 }

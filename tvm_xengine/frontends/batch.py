@@ -140,9 +140,7 @@ def _with_new_shape(
     makes_batch = not op.operands or op.op == "relax.broadcast_to"
     if before == after and not (makes_batch and shape[:1] == [old]):
         return call
-    able = [
-        k for k in _with_batch(op, operands, shape) if shape[k] and shape[k] * count % old == 0
-    ]
+    able = [k for k in _with_batch(op, operands, shape) if shape[k] and shape[k] * count % old == 0]
     if not able:
         raise _fixed(op, old, count)
     cut = next((k for k in able if shape[k] == old), able[0])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.diagnosis import diagnose
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Limits
@@ -29,17 +30,22 @@ class Alternative:
         Predicted time of a step.
     energy_uj
         0 where the platform has no energy figures.
+    instructions
+        Of the processor, estimated (`instructions`).
     """
 
     name: str
     arena_bytes: Mapping[str, int]
     step_us: float
     energy_uj: float
+    instructions: float
     recomputed_ops: int
     transfers: int
 
 
-def alternatives(plan: Plan, slices: int = 1) -> tuple[Alternative, ...]:
+def alternatives(
+    plan: Plan, instructions: Callable[[Schedule], float], slices: int = 1
+) -> tuple[Alternative, ...]:
     """The plan, keeping all tensors in the first region, and the smallest schedule that is known.
 
     All three run in the number of slices of the batch in which the plan does. The smallest one is the
@@ -52,7 +58,7 @@ def alternatives(plan: Plan, slices: int = 1) -> tuple[Alternative, ...]:
         "keep-all" if slices == 1 else f"keep-all, {slices} slices": keep,
         "smallest arena": min(known, key=lambda one: sum(one.arenas.arena_bytes.values())),
     }
-    return tuple(_as_alternative(name, one, plan) for name, one in named.items())
+    return tuple(_as_alternative(name, one, plan, instructions) for name, one in named.items())
 
 
 def _smallest_found(problem: Problem) -> list[Plan]:
@@ -66,7 +72,9 @@ def _smallest_found(problem: Problem) -> list[Plan]:
     return [Plan.of_schedule(enough, found.working_schedule, "greedy")]
 
 
-def _as_alternative(name: str, plan: Plan, like: Plan) -> Alternative:
+def _as_alternative(
+    name: str, plan: Plan, like: Plan, instructions: Callable[[Schedule], float]
+) -> Alternative:
     simulation = plan.simulation
     us = simulation.makespan_us if like.is_overlapped else simulation.cost_us
     return Alternative(
@@ -74,6 +82,7 @@ def _as_alternative(name: str, plan: Plan, like: Plan) -> Alternative:
         dict(plan.arenas.arena_bytes),
         us,
         simulation.energy_uj,
+        instructions(plan.schedule),
         plan.recomputed_ops,
         plan.schedule.transfers,
     )

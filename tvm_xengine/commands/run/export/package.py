@@ -18,6 +18,7 @@ from tvm_xengine.aot.layers.choose import LayerChoice
 from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.package.layout import CMAKE, layout_called
 from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
+from tvm_xengine.aot.plan.instructions import step_instructions
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
@@ -127,7 +128,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     has_step = Entry.TRAIN_STEP in report.functions
     with terminal.reporting() as reporter:
         reporter.status("comparing with other schedules")
-        compared = alternatives(report.leading.plan, report.leading.slices) if has_step else ()
+        compared = _alternatives(report) if has_step else ()
     _print(report, terminal, compared)
     if wanted.check:
         _check(report, terminal)
@@ -314,17 +315,30 @@ def _regions(wanted: RegionOptions, platform: Platform | None) -> tuple[Region, 
     return (*regions[:first], replace(regions[first], size_bytes=size), *regions[first + 1 :])
 
 
+def _alternatives(report: ExportReport) -> tuple[Alternative, ...]:
+    function, package = report.leading, report.package
+    counted = partial(
+        step_instructions,
+        function.lowered,
+        target=package.target,
+        has_dma=bool(package.channels),
+    )
+    return alternatives(function.plan, counted, function.slices)
+
+
 def _compared(compared: Sequence[Alternative]) -> Table:
     """What recomputation, copies and regions cost beside other ways to run the step."""
     table = framed("a training step, as estimated")
     table.add_column("", overflow="fold")
     has_energy = any(one.energy_uj for one in compared)
-    add_number_columns(table, "bytes", "us", *(["uJ"] * has_energy), "ops again", "copies")
+    energy_title = ["uJ"] * has_energy
+    add_number_columns(table, "bytes", "us", "instructions", *energy_title, "ops again", "copies")
     for one in compared:
         size = " + ".join(f"{size}" for size in one.arena_bytes.values() if size)
         energy = [f"{one.energy_uj:.6g}"] * has_energy
         again, copies = f"{one.recomputed_ops}", f"{one.transfers}"
-        table.add_row(one.name, size, f"{one.step_us:.0f}", *energy, again, copies)
+        counted = f"{one.instructions:.3g}"
+        table.add_row(one.name, size, f"{one.step_us:.0f}", counted, *energy, again, copies)
     return table
 
 
