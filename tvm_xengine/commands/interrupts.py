@@ -53,6 +53,13 @@ _NUDGE = signal.SIGUSR1
 """Sent to the main thread, because the others are blocked there; it ends sleeping and waiting, too."""
 
 
+_LAST = signal.SIGUSR2
+"""Ends the thread that waits for signals, behind all that came before it."""
+
+_SETTLE_S = 1.0
+"""How long threads may take to say which signals they have; on a busy machine a thread waits for its turn."""
+
+
 class Interrupts:
     """What has been asked of this process by signals.
 
@@ -70,6 +77,31 @@ class Interrupts:
         self._raises = True
         self._is_leaving = False
         self._is_parked = threading.Event()
+        self._waiting: list[threading.Thread] = []
+        self._pipe: int | None = None
+
+    def listen(self, taken: set[signal.Signals]) -> None:
+        """Take these signals from now on, in threads of their own."""
+        out, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        for each in taken:
+            signal.signal(each, _leave_to_the_pipe)
+        self._waiting = [
+            _in_thread(self.wait_for, taken),
+            _in_thread(self.read_from, out, taken),
+        ]
+
+    def settle(self) -> None:
+        """Wait until the signals that have left the system are known; the threads end."""
+        if self._pipe is None:
+            return
+        waits, _ = self._waiting
+        if waits.is_alive():
+            signal.pthread_kill(waits.ident or 0, _LAST)
+        os.write(self._pipe, b"\0")
+        for one in self._waiting:
+            one.join(_SETTLE_S)
 
     @property
     def exit_code(self) -> int | None:
@@ -78,14 +110,14 @@ class Interrupts:
 
     def wait_for(self, taken: set[signal.Signals]) -> None:
         """Take blocked signals, from a thread that does nothing else."""
-        while True:
-            self.take(signal.sigwait(taken))
+        while (number := signal.sigwait({*taken, _LAST})) != _LAST:
+            self.take(number)
 
     def read_from(self, pipe: int, taken: set[signal.Signals]) -> None:
         """Take the signals whose numbers come out of a pipe, from a thread that does nothing else."""
-        while number := os.read(pipe, 1):
-            if number[0] in taken:
-                self.take(number[0])
+        while number := os.read(pipe, 1)[0]:
+            if number in taken:
+                self.take(number)
 
     def take(self, number: int) -> None:
         """End the command in order at the first signal, at once at the second."""
@@ -157,15 +189,9 @@ def interruptible(interrupts: Interrupts) -> Iterator[None]:
     """
     taken = taken_signals()
     signal.signal(_NUDGE, interrupts.raise_in_main)
-    signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*taken, _LAST})
     if taken:
-        out, into = os.pipe()
-        os.set_blocking(into, False)
-        signal.set_wakeup_fd(into, warn_on_full_buffer=False)
-        for each in taken:
-            signal.signal(each, _leave_to_the_pipe)
-        _in_thread(interrupts.wait_for, taken)
-        _in_thread(interrupts.read_from, out, taken)
+        interrupts.listen(taken)
     with _own_temporary_folder():
         try:
             yield
@@ -181,17 +207,21 @@ def _own_temporary_folder() -> Iterator[None]:
         yield
 
 
-def _in_thread(function: Callable[..., None], *arguments: object) -> None:
-    threading.Thread(target=function, args=arguments, daemon=True).start()
+def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
 
 
-def end_by_signals() -> None:
+def end_by_signals(interrupts: Interrupts) -> None:
     """From here on a signal ends this process at once, as if nobody took it: there is nothing to clean up.
 
     The interpreter's own end takes long with many modules, and threads that take signals stop first.
+    One that a thread has taken, and had no turn yet to tell, is known afterwards.
     """
     for each in taken_signals():
         signal.signal(each, signal.SIG_DFL)
+    interrupts.settle()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, taken_signals())
 
 

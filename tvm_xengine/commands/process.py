@@ -44,7 +44,7 @@ def run_process() -> int:
             raise
         _interrupted()
         _end_interrupted(interrupts)
-    end_by_signals()
+    end_by_signals(interrupts)
     if interrupts.received is not None:  # while temporary files were removed
         _end_interrupted(interrupts)
     return code

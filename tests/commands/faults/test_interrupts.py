@@ -200,6 +200,32 @@ def test_a_signal_after_the_work_is_in_the_exit_code() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
 
 
+_LATE = """
+import os, signal, sys, time
+from tvm_xengine.commands import interrupts, process
+
+def take_late(self, number, taken=interrupts.Interrupts.take):
+    time.sleep(0.3)
+    taken(self, number)
+
+def interrupted(*_):
+    if {unblocked}:  # as the resource tracker of loky leaves it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+    return 0
+
+interrupts.Interrupts.take, process.run = take_late, interrupted
+sys.exit(process.run_process())
+"""
+
+
+@pytest.mark.parametrize("unblocked", [False, True])
+def test_a_signal_that_a_thread_has_taken_and_not_told_is_in_the_exit_code(unblocked: bool) -> None:
+    """The thread may have no turn before the command ends."""
+    command = [sys.executable, "-c", _LATE.format(unblocked=unblocked)]
+    assert subprocess.run(command, check=False).returncode == 130
+
+
 def test_no_exception_passes_a_rewrite_of_native_code() -> None:
     """One that leaves a callback of it may corrupt the heap: it comes once the rewrite is done."""
     x = te.placeholder((4,), name="x")
