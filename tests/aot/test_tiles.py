@@ -12,7 +12,7 @@ from tests.aot.test_dma import run_with_simulated_dma
 from tests.oracles.exhaustive import solve_exhaustively
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.aot.plan import plan_step
+from tvm_xengine.aot.plan import in_regions, plan_step
 from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.scheduling.sizes import parse_bytes
@@ -61,7 +61,7 @@ def exported(
 
 def without_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_step, "state_in_place", lambda *_: {})
-    monkeypatch.setattr(plan_step, "with_tiles", lambda form, *_: form)
+    monkeypatch.setattr(in_regions, "with_tiles", lambda form, *_: form)
 
 
 def losses_and_sums(rows: list[list[str]]) -> set[tuple[str, ...]]:

@@ -41,9 +41,14 @@ def dense(m: int, n: int, k: int) -> list[tirx.PrimFunc]:
 
 
 def image(
-    data: tuple[int, int, int, int], filters: int, kernel: int, stride: int, groups: int = 1
+    data: tuple[int, int, int, int],
+    filters: int,
+    kernel: int,
+    stride: int,
+    groups: int = 1,
+    padding: int | None = None,
 ) -> list[tirx.PrimFunc]:
-    padding = kernel // 2
+    padding = kernel // 2 if padding is None else padding
     batch, channels, *size = data
     out = [(extent + 2 * padding - kernel) // stride + 1 for extent in size]
     x, dy = tensor("x", *data), tensor("dy", batch, filters, *out)
@@ -76,6 +81,8 @@ CASES = {
     "image": image((1, 3, 9, 12), 8, 3, 1),
     "batch of images": image((3, 4, 6, 7), 6, 3, 1),
     "strided": image((2, 3, 9, 11), 8, 3, 2),
+    "rows and columns that no window reaches": image((2, 3, 8, 10), 8, 3, 2, padding=0),
+    "windows side by side": image((2, 3, 11, 11), 8, 3, 3, padding=0),
     "point": image((2, 5, 4, 7), 12, 1, 1),
     "grouped": image((2, 6, 8, 8), 4, 3, 1, groups=2),
     "batched": batched(),

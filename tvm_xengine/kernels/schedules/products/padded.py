@@ -63,20 +63,23 @@ class PaddedCopy:
                 return tirx.BufferStore(self.buffer, value, place)
             around, rest = self.parts[d]
             moved, box = substitute(around, at), self.boxes[d]
-            if rest is None:
-                return level(d + 1, [*source, moved], place, inside)
             is_known = isinstance(around, tirx.IntImm)
-            first = max(rest.least, box.first) if is_known else rest.least
-            stop = min(rest.most + 1, box.stop) if is_known else rest.most + 1
+            is_free = is_known or (box.first <= box.least and box.most < box.stop)
 
-            def at_position(p: ir.Expr) -> tirx.Stmt:
-                index, here = moved + p + first, [*place, p + (first - rest.least)]
+            def guarded(index: ir.Expr, here: list[ir.Expr]) -> tirx.Stmt:
                 copy = level(d + 1, [*source, index], here, inside)
-                is_free = is_known or (box.first <= box.least and box.most < box.stop)
                 if is_free or not inside:
                     return copy
                 test = tirx.all(index >= box.first, index < box.stop)
                 return tirx.IfThenElse(test, copy, level(d + 1, [*source, index], here, False))
+
+            if rest is None:
+                return guarded(moved, place)
+            first = max(rest.least, box.first) if is_known else rest.least
+            stop = min(rest.most + 1, box.stop) if is_known else rest.most + 1
+
+            def at_position(p: ir.Expr) -> tirx.Stmt:
+                return guarded(moved + p + first, [*place, p + (first - rest.least)])
 
             return loop(stop - first, at_position, f"p{d}", dtype=dtype)
 
