@@ -34,6 +34,9 @@ from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status, St
 __all__ = ["PlanOptions", "plan_schedule"]
 
 
+_LEAST_TIGHTENED = 2
+"""Answers under tightened budgets before a schedule that was found is given up, though the time for it is
+over: most layouts fit after two, and what is tried instead, or was the best before, may take a multiple."""
 _MOST_LESS = 4
 """Further answers under budgets that are tightened less, once a layout fits: the last is a sixteenth off."""
 _HOME_S = 2.0
@@ -186,7 +189,9 @@ def _plan_with_arenas(question: Question, first: SolveResult) -> Plan:
 
     def tightened(margin: Mapping[str, int], attempt: int, last: SolveResult) -> SolveResult | None:
         margins.append(margin)
-        return question.tightened(margin, attempt, last, until_s=question.until_given_up_s)
+        least_s = LEAST_SOLVE_S if len(margins) <= _LEAST_TIGHTENED else 0.0
+        until_s = max(question.until_given_up_s, least_s)
+        return question.tightened(margin, attempt, last, until_s=until_s)
 
     result, arenas = fit_layout(first, question.lay_out, tightened)
     if result is not first:
