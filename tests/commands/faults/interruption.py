@@ -108,7 +108,7 @@ def interrupted(
     process = start(arguments, folder, env)
     try:
         wait(process)
-        had_ended = process.poll() is not None
+        had_ended = process.poll() is not None or _is_exiting(process.pid)
         rows = _rows(folder)
         begin = time.monotonic()
         process.send_signal(sent)
@@ -131,6 +131,18 @@ def interrupted(
         _lost(folder, rows),
         errors,
     )
+
+
+_EXITING = 0x4  # PF_EXITING of the kernel
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether the kernel takes a process apart: it has its exit code, and who waits for it is not told."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return True
+    return bool(int(fields[6]) & _EXITING)
 
 
 def _rows(folder: Path) -> dict[str, int]:
