@@ -7,6 +7,7 @@ import pytest
 from tvm import te, tirx
 
 from tests.kernels.kernels import NATIVE, run_kernel, run_unscheduled
+from tvm_xengine.kernels.te.pooling import max_pool_backward
 
 
 @pytest.mark.parametrize("run", [run_kernel, run_unscheduled])
@@ -29,3 +30,53 @@ def test_windows_that_do_not_reach_the_last_rows(run, size, padding, rows):
         expected[:, :, i] = dy[:, :, (i + padding) // size] / np.float32(9.0)
     (y,) = run(func, NATIVE, dy)
     np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("run", [run_kernel, run_unscheduled])
+@pytest.mark.parametrize("form", ["nested", "both", "either", "select"])
+def test_a_second_condition_that_reads_where_the_first_one_holds(run, form):
+    """As in the gradient of a max pooling; of two channels the first one had no gradient."""
+    windows, rows, columns, zero = 3, 9, 8, tirx.const(0, "float32")
+    gradient = te.placeholder((2, 4, windows, columns), "float32", name="gradient")
+
+    def spread(n, c, i, j):
+        is_inside = tirx.all(i >= -1, i < 8)
+        read = gradient[n, c, (i + 1) // 3, j]
+        match form:
+            case "nested":
+                return tirx.if_then_else(is_inside, tirx.if_then_else(read > 0, read, zero), zero)
+            case "both":
+                return tirx.if_then_else(tirx.all(is_inside, read > 0), read, zero)
+            case "either":
+                return tirx.if_then_else(tirx.any(tirx.Not(is_inside), read <= 0), zero, read)
+            case _:
+                return tirx.Select(is_inside, tirx.Select(read > 0, read, zero), zero)
+
+    func = te.create_prim_func([gradient, te.compute((2, 4, rows, columns), spread, name="y")])
+    dy = np.random.default_rng(0).uniform(-1, 1, (2, 4, windows, columns)).astype("float32")
+    expected = np.zeros((2, 4, rows, columns), "float32")
+    expected[:, :, :8] = np.maximum(dy, 0)[:, :, (np.arange(8) + 1) // 3]
+    (y,) = run(func, NATIVE, dy)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9, 4), (2, 3, 13, 1), (1, 2, 6, 5)])
+@pytest.mark.parametrize(("size", "stride"), [(3, 3), (3, 2), (2, 2)])
+def test_gradients_of_max_poolings_whose_windows_miss_the_last_rows(shape, size, stride):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, shape).astype("float32"))
+    x.requires_grad_()
+    pool = torch.nn.functional.max_pool2d
+    y, at = pool(x, size, stride, 1, return_indices=True)
+    dy = torch.linspace(-1, 1, y.numel()).view_as(y)
+    y.backward(dy)
+    row = torch.arange(y.shape[2])[:, None] * stride - 1
+    column = torch.arange(y.shape[3]) * stride - 1
+    within = (at // shape[3] - row) * size + (at % shape[3] - column)
+    gradient = te.placeholder(tuple(y.shape), "float32", name="gradient")
+    position = te.placeholder(tuple(y.shape), "int32", name="position")
+    window = {"pool_size": (size,) * 2, "strides": (stride,) * 2, "padding": (1,) * 4}
+    found = max_pool_backward(gradient, position, **window, dilation=(1, 1), data_shape=shape)
+    func = te.create_prim_func([gradient, position, found])
+    (dx,) = run_kernel(func, NATIVE, dy.numpy(), within.numpy().astype("int32"))
+    np.testing.assert_allclose(dx, x.grad.numpy(), rtol=1e-6)
