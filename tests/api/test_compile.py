@@ -199,14 +199,18 @@ def test_a_missing_argument_is_one_error_and_not_two() -> None:
     assert refused.value.__context__ is None
 
 
+class _Scores(nn.Module):
+    """A layer for models that compute a loss of its scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 5)
+
+
 def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(
     compile_step: Compile,
 ) -> None:
-    class WithLoss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(6, 5)
-
+    class WithLoss(_Scores):
         def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
             scores = self.fc(x)
             return scores if labels is None else functional.cross_entropy(scores, labels)
@@ -223,11 +227,7 @@ def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(
 def test_a_loss_that_a_model_returns_by_name_need_not_be_its_first_output(
     compile_step: Compile,
 ) -> None:
-    class WithLoss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(6, 5)
-
+    class WithLoss(_Scores):
         def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
             scores = self.fc(x)
             return {"scores": scores, "loss": functional.cross_entropy(scores, labels)}
