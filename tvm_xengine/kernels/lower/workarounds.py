@@ -33,9 +33,10 @@ class Workaround:
 
 WORKAROUNDS = (
     Workaround(
-        "flatten_buffer_concludes_wrongly_from_conditions",
-        "FlattenBuffer simplifies a flat index under a condition on a remainder to a wrong one",
-        ("tvm_xengine.kernels.lower.hide_conditions",),
+        "flatten_buffer_divides_wrongly",
+        "FlattenBuffer simplifies flat indices that divide to wrong ones: where a loop variable is"
+        " subtracted, and under conditions on remainders",
+        ("tvm_xengine.kernels.lower.flatten_buffers",),
     ),
     Workaround(
         "values_of_bfloat16_that_are_bound_stay",

@@ -1,12 +1,17 @@
-"""Flat indices under conditions on the remainder of a loop variable."""
+"""Flat indices that divide."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import te, tirx
 
 from tests.kernels.kernels import NATIVE, run_kernel, run_unscheduled
+from tests.strategies import cases
 from tvm_xengine.kernels.te.pooling import max_pool_backward
 
 
@@ -80,3 +85,57 @@ def test_gradients_of_max_poolings_whose_windows_miss_the_last_rows(shape, size,
     func = te.create_prim_func([gradient, position, found])
     (dx,) = run_kernel(func, NATIVE, dy.numpy(), within.numpy().astype("int32"))
     np.testing.assert_allclose(dx, x.grad.numpy(), rtol=1e-6)
+
+
+STEPS = {
+    "divide": (tirx.floordiv, np.floor_divide),
+    "remainder": (tirx.floormod, np.mod),
+    "multiply": (lambda index, n: index * n, np.multiply),
+    "add": (lambda index, n: index + n, np.add),
+    "subtract": (lambda index, n: index - n, np.subtract),
+    "subtract_from": (lambda index, n: n - index, lambda index, n: n - index),
+}
+"""What is done to an index with a number: in a kernel, and by numpy."""
+
+
+@st.composite
+def indices(draw: st.DrawFn) -> tuple[Callable, Callable]:
+    """A function of two loop variables: in a kernel, and by numpy."""
+    variable = draw(st.sampled_from([0, 1]))
+    numbers = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 21])
+    steps = draw(
+        st.lists(st.tuples(st.sampled_from(sorted(STEPS)), numbers), min_size=1, max_size=4)
+    )
+
+    def apply(side: int) -> Callable:
+        def index(*variables):
+            value = variables[variable]
+            for name, number in steps:
+                value = STEPS[name][side](value, number)
+            return value
+
+        return index
+
+    return apply(0), apply(1)
+
+
+@settings(max_examples=cases(400))
+@given(at=st.tuples(indices(), indices()), extents=st.sampled_from([(36, 3), (8, 9), (5, 16)]))
+def test_indices_that_divide(at, extents):
+    shape = (9, 8)
+    x = te.placeholder(shape, "float32", name="x")
+
+    def read(i, j):
+        found = [in_kernel(i, j) for in_kernel, _ in at]
+        within = [tirx.all(n >= 0, n < extent) for n, extent in zip(found, shape, strict=True)]
+        return tirx.if_then_else(tirx.all(*within), x[tuple(found)], tirx.const(-1, "float32"))
+
+    values = np.arange(72, dtype="float32").reshape(shape)
+    where = [by_numpy(*np.indices(extents)) for _, by_numpy in at]
+    is_within = np.logical_and.reduce(
+        [(n >= 0) & (n < extent) for n, extent in zip(where, shape, strict=True)]
+    )
+    expected = np.full(extents, -1, "float32")
+    expected[is_within] = values[tuple(n[is_within] for n in where)]
+    (y,) = run_kernel(te.create_prim_func([x, te.compute(extents, read, name="y")]), NATIVE, values)
+    np.testing.assert_array_equal(y, expected)
