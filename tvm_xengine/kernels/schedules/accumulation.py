@@ -32,6 +32,11 @@ class Accumulation:
     index: tuple[ir.Expr, ...]
 
     @property
+    def ignored(self) -> ir.Expr:
+        """A term that changes nothing: 0 of a sum, else the start."""
+        return tirx.const(0, self.dtype) if self.fold is tirx.Add else self.start
+
+    @property
     def dtype(self) -> str:
         """Element type of the result."""
         return str(self.buffer.ty.dtype.dtype)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
 
+from tests.kernels.kernels import NATIVE, run_kernel
 from tvm_xengine.kernels.schedules.blocks import read_blocks
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, read_contraction
 from tvm_xengine.kernels.schedules.products.phases import split_block, split_contraction
@@ -52,3 +54,32 @@ def test_positions_that_no_window_reaches_sum_nothing():
 def test_blocks_that_are_no_matrix_product_fall_apart_too():
     (block,) = read_blocks(data_gradient(12, 3, 2, groups=8))
     assert len(split_block(block)) == 4
+
+
+TERMS = {
+    "nothing": lambda is_mine, value: tirx.if_then_else(is_mine, value, tirx.const(0, "float32")),
+    "else_one": lambda is_mine, value: tirx.if_then_else(is_mine, value, tirx.const(1, "float32")),
+    "and_one": lambda is_mine, value: TERMS["nothing"](is_mine, value) + 1,
+    "least": lambda is_mine, value: tirx.if_then_else(is_mine, value, tirx.const(-1e38, "float32")),
+}
+
+
+@pytest.mark.parametrize("fold", ["sum", "max"])
+@pytest.mark.parametrize("term", sorted(TERMS))
+def test_what_does_not_match_counts_where_it_is_not_nothing(fold, term):
+    """A maximum of zeros was the least number, and a sum of ones nothing."""
+    x = te.placeholder((9, 5), "float32", name="x")
+    k = te.reduce_axis((0, 5), name="k")
+    fold_of = {
+        "sum": lambda value, axis: te.sum(value, axis=axis),
+        "max": lambda value, axis: te.max(value, axis=axis),
+    }[fold]
+    y = te.compute(
+        (9,), lambda i: fold_of(TERMS[term]((i + k) % 2 == 0, x[i, k]), axis=k), name="y"
+    )
+    values = -np.arange(1, 46, dtype="float32").reshape(9, 5)
+    is_mine = np.add.outer(np.arange(9), np.arange(5)) % 2 == 0
+    other = {"nothing": 0, "else_one": 1, "and_one": 1, "least": -1e38}[term]
+    terms = np.where(is_mine, values + (term == "and_one"), np.float32(other))
+    (found,) = run_kernel(te.create_prim_func([x, y]), NATIVE, values)
+    np.testing.assert_allclose(found, getattr(terms, fold)(axis=1), rtol=1e-6)

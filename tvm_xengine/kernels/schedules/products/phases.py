@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_xengine.kernels.schedules.accumulation import mentions, substitute
+from tvm_xengine.kernels.schedules.accumulation import mentions, read_accumulation, substitute
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
 from tvm_xengine.kernels.schedules.products.contraction import Contraction
 
@@ -27,7 +27,8 @@ def split_contraction(contraction: Contraction) -> tuple[Contraction, ...]:
 
     One whose depth has an axis of extent 0 sums nothing.
     """
-    phases = _phases(contraction.right, contraction.columns, contraction.depth)
+    nothing = tirx.const(0, str(contraction.right.ty.dtype))
+    phases = _phases(contraction.right, nothing, contraction.columns, contraction.depth)
     if phases is None:
         return (contraction,)
     return tuple(
@@ -37,9 +38,10 @@ def split_contraction(contraction: Contraction) -> tuple[Contraction, ...]:
 
 def split_block(block: Block) -> tuple[Block, ...]:
     """Return blocks that together store what the given one does."""
-    if not isinstance(block.body, tirx.BufferStore) or block.init is None:
+    fold = read_accumulation(block)
+    if fold is None:
         return (block,)
-    phases = _phases(block.body.value, block.spatial, block.summed)
+    phases = _phases(fold.term, fold.ignored, block.spatial, block.summed)
     if phases is None:
         return (block,)
     return tuple(part for phase in phases for part in split_block(_block_in(block, phase)))
@@ -64,10 +66,15 @@ class _Phase:
         return tuple(self.smaller.get(axis.var, axis) for axis in axes)
 
 
-def _phases(expr: ir.Expr, spatial: Sequence[Axis], summed: Sequence[Axis]) -> list[_Phase] | None:
+def _phases(
+    term: ir.Expr, ignored: ir.Expr, spatial: Sequence[Axis], summed: Sequence[Axis]
+) -> list[_Phase] | None:
+    """Phases in which a condition on a remainder is known; else the term is to be what is `ignored`."""
     if not summed:
         return None
-    for condition in _remainder_conditions(expr):
+    for condition in _remainder_conditions(term):
+        if not tvm_ffi.structural_equal(_where_false(term, condition), ignored):
+            continue
         mine = [axis for axis in spatial if mentions(condition, axis.var)]
         other = [axis for axis in summed if mentions(condition, axis.var)]
         if len(mine) != 1 or len(other) > 1:
@@ -96,6 +103,16 @@ def _remainder_conditions(expr: ir.Expr) -> list[tirx.EQ]:
 
     tvm_ffi.structural_walk(expr, (tirx.EQ, visit))
     return found
+
+
+def _where_false(term: ir.Expr, condition: tirx.EQ) -> ir.Expr:
+    """What is left of a term where a condition does not hold."""
+
+    def known(equal: tirx.EQ) -> ir.Expr:
+        is_it = tvm_ffi.structural_equal(equal, condition)
+        return tirx.const(False, "bool") if is_it else equal
+
+    return sym.Analyzer().simplify(tvm_ffi.structural_map(term, (tirx.EQ, known)))
 
 
 def _matching_remainders(
