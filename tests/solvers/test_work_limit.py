@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.solvers.samples.chains import training_chain
+from tests.solvers.samples.networks import pair, residual, transformer, with_storage
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem, write_problem
 from tvm_xengine.solvers.backends.answer import Answer, Outcome
@@ -69,7 +71,8 @@ def test_an_interrupt_ends_a_solve_by_work_with_its_best_schedule(
     def interrupted(_run: BackendRun, stop: threading.Event) -> Answer:
         if not is_in_process:
             raise KeyboardInterrupt
-        stop.set()  # as a run does that is interrupted
+        os.kill(os.getpid(), signal.SIGINT)  # for the thread of the search, which waits
+        assert stop.wait(20)
         return Answer(Outcome.UNKNOWN, None, None, 0.0)
 
     monkeypatch.setattr(BackendRun, "answer", interrupted)
@@ -92,6 +95,22 @@ def test_a_limit_of_work_ends_a_solve_and_says_so() -> None:
     found = answers(training_chain(60, 100), "local-search", 0.2, Objective.COST)
     assert found.stopped_by is StopReason.WORK
     assert 0.2 <= found.solve_s <= 0.3
+
+
+@pytest.mark.parametrize("objective", [Objective.COST, Objective.MAKESPAN])
+def test_proofs_take_no_work_from_the_search(objective: Objective) -> None:
+    problem = pair(transformer(2), 0.4, slow=2.0, link_gb_s=2.0)
+    with_proofs = answers(problem, "auto", 0.6, objective)
+    alone = answers(problem, "local-search", 0.6, objective)
+    assert with_proofs.value is not None and alone.value is not None
+    assert with_proofs.value <= alone.value
+
+
+def test_a_step_of_a_proof_is_not_longer_than_the_limit() -> None:
+    problem = with_storage(residual(3), 0.4, link_gb_s=1.0)
+    found = answers(problem, "auto", 0.6, Objective.COST)
+    assert found.stopped_by is StopReason.WORK
+    assert 0.6 <= found.solve_s <= 0.7
 
 
 _PLAN = """

@@ -125,8 +125,8 @@ class Limits:
     def by_work(cls, units: float, gap_ratio: float = 0.0) -> Limits:
         """Limits that end a solve after so much work: the same answer however fast or busy the machine is.
 
-        A unit is about a second of one core. The parts of a solve work in one thread, so it takes longer
-        than with a time limit, and the stage model, which cannot be ended by counted work, is left out.
+        A unit is about a second; search and proofs take turns and have as much each. The stage model,
+        which cannot be ended by counted work, is left out.
         """
         if not (0 < units < math.inf):
             raise ValueError(f"work_limit must be > 0 and finite, got {units}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,13 +59,18 @@ class CountedWork:
 
     Every part that takes long tells how many steps it made, times what one took there (AMD EPYC, Zen 3,
     one core): evaluations of the search, steps of greedy walks, ways to make room of A*, looks of HiGHS at
-    its limits. A solve in one thread that only looks at this clock does the same on every machine.
+    its limits. A solve that only looks at this clock does the same on every machine.
+
+    Parameters
+    ----------
+    on_worked
+        Called after each piece of work.
     """
 
     counts_work = True
 
-    def __init__(self) -> None:
-        self._counted_s = 0.0
+    def __init__(self, on_worked: Callable[[], None] = lambda: None) -> None:
+        self._counted_s, self._on_worked = 0.0, on_worked
 
     def now_s(self) -> float:
         """Units so far."""
@@ -76,6 +82,7 @@ class CountedWork:
     def worked(self, amount_s: float) -> None:
         """Count it."""
         self._counted_s += amount_s
+        self._on_worked()
 
 
 MACHINE_TIME = MachineTime()

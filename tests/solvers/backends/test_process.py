@@ -137,6 +137,27 @@ def test_cancelling_returns_what_was_found() -> None:
         assert run.answer().message == "interrupted"
 
 
+def test_counted_work_is_told_in_pieces_and_ends_at_the_same_point() -> None:
+    def ended(after: int) -> tuple[float, list[float]]:
+        pieces: list[float] = []
+
+        def worked(work_s: float) -> bool:
+            pieces.append(work_s)
+            return len(pieces) < after
+
+        options = BackendOptions(time_limit_s=60.0, counts_work=True)
+        run = BackendRun(
+            "highs", market_split(), options, floor=-1.0, on_work=worked, before_s=0.25
+        )
+        answer = run.answer()
+        assert answer.message == "interrupted"
+        return answer.bound, pieces
+
+    bound, pieces = ended(after=8)
+    assert pieces[0] == 0.25 and min(pieces) > 0
+    assert ended(after=8) == (bound, pieces)
+
+
 @pytest.mark.parametrize("line", range(12))
 def test_an_interrupt_while_a_worker_starts_leaves_none(line: int) -> None:
     """A signal at each line between the decision to start a worker and the wait for it."""

@@ -20,7 +20,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.loads import floor_of
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 from tvm_xengine.solvers.working_set import working_sets
@@ -273,9 +273,7 @@ def best_forms(
 
 def least_value(problem: Problem, objective: Objective) -> float:
     """A bound that no schedule of a problem is below, at once; 0 for the makespan."""
-    if objective is Objective.MAKESPAN:
-        return 0.0
-    return index_problem(problem, objective).cheapest
+    return 0.0 if objective is Objective.MAKESPAN else floor_of(problem, objective)
 
 
 def largest_share(problem: Problem) -> float:

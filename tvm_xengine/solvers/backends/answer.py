@@ -79,11 +79,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Incumbent:
-    """A better solution, or a better bound, while a backend is still running."""
+    """A better solution, or a better bound, while a backend is still running.
+
+    Attributes
+    ----------
+    work_s
+        The work up to here, if it is counted and the backend waits for `GO_ON`.
+    """
 
     x: NDArray[np.float64] | None
     value: float | None
     bound: float
+    work_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class Unavailable:
     reason: str
 
 
+GO_ON = b"\n"
+"""What a worker that waits is sent."""
 Report = Callable[[Incumbent], None]
 SolveProgram = Callable[[Program, BackendOptions, Report], Answer | Unavailable]
 RunProgram = Callable[[Program, BackendOptions, float], Answer]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.solvers.backends.answer import (
+    GO_ON,
     Answer,
     BackendOptions,
     Incumbent,
@@ -48,6 +49,11 @@ class BackendRun:
         Called, from a thread, with every better solution.
     on_bound
         Called, from a thread, with every better bound.
+    on_work
+        Where work is counted, called, from a thread, with each further piece of it, while the worker does
+        the next; says whether to go on.
+    before_s
+        The first piece of work, which is counted as the worker starts.
     """
 
     def __init__(
@@ -59,6 +65,8 @@ class BackendRun:
         floor: float = -math.inf,
         on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
         on_bound: Callable[[float], None] | None = None,
+        on_work: Callable[[float], bool] = lambda _work_s: True,
+        before_s: float = 0.0,
     ) -> None:
         self._backend = backend
         self._program = program
@@ -66,6 +74,8 @@ class BackendRun:
         self._floor = floor
         self._on_incumbent = on_incumbent
         self._on_bound = on_bound
+        self._on_work = on_work
+        self._before_s, self._worked_s = before_s, 0.0
         self._best: tuple[NDArray[np.float64], float] | None = None
         self._bound = floor
         self._ending: Answer | Unavailable | None = None
@@ -155,17 +165,22 @@ class BackendRun:
             return
         stdin, stdout = process.stdin, process.stdout
         try:
-            with stdin:
+            with stdin, stdout:
                 pickle.dump((self._program, self._options), stdin)
-            with stdout:
-                while self._ending is None:
-                    self._take(pickle.load(stdout))
+                stdin.flush()
+                self._is_cancelled |= not self._may_go_on(self._before_s)
+                while self._ending is None and not self._is_cancelled:
+                    message = pickle.load(stdout)
+                    if isinstance(message, Incumbent) and message.work_s is not None:
+                        stdin.write(GO_ON)
+                        stdin.flush()
+                    self._take(message)
         except (EOFError, OSError, pickle.UnpicklingError):
             return  # the worker died or was killed; what it sent before counts
 
     def _take(self, message: object) -> None:
         match message:
-            case Incumbent(x, value, bound):
+            case Incumbent(x, value, bound, work_s):
                 if math.isfinite(bound) and bound > self._bound:
                     self._bound = bound
                     if self._on_bound is not None:
@@ -178,8 +193,17 @@ class BackendRun:
                     self._best = x, value
                     if self._on_incumbent is not None:
                         self._on_incumbent(x, value)
+                if work_s is not None:
+                    self._is_cancelled |= not self._may_go_on(work_s)
             case Answer() | Unavailable():
                 self._ending = message
+                if isinstance(message, Answer) and self._options.counts_work:
+                    self._may_go_on(message.work_s)
+
+    def _may_go_on(self, work_s: float) -> bool:
+        """Tell of the work up to a point; whether to go on from there."""
+        further_s, self._worked_s = work_s - self._worked_s, work_s
+        return self._on_work(further_s)
 
     def _clamped(self, answer: Answer) -> Answer:
         """The answer with a valid bound, and a note if the bound was changed."""

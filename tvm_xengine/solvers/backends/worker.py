@@ -1,5 +1,7 @@
 """The worker process of a backend: reads a program, writes what it finds.
 
+Where work is counted, the worker waits after each piece for a byte on standard input.
+
 Run as ``python -m tvm_xengine.solvers.backends.worker NAME PARENT``, where PARENT is the number of the
 process with which it ends. Standard input holds one pickled
 pair (program, options); standard output is a stream of pickled `Incumbent`s that ends with an
@@ -14,7 +16,7 @@ import sys
 
 from tvm_xengine.errors import ExtensionError
 from tvm_xengine.processes.end_with_parent import end_with_parent
-from tvm_xengine.solvers.backends.answer import Answer, Unavailable
+from tvm_xengine.solvers.backends.answer import GO_ON, Answer, Incumbent, Unavailable
 from tvm_xengine.solvers.backends.table import backend_function
 
 
@@ -26,6 +28,8 @@ def main(name: str) -> None:
     def send(message: object) -> None:
         pickle.dump(message, out, protocol=pickle.HIGHEST_PROTOCOL)
         out.flush()
+        if isinstance(message, Incumbent) and message.work_s is not None:
+            sys.stdin.buffer.read(len(GO_ON))
 
     program, options = pickle.load(sys.stdin.buffer)
     try:

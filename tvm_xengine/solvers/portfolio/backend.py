@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
+from tvm_xengine.solvers.backends.highs import work_before_s
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.events import BoundProven
@@ -40,16 +41,19 @@ def run_for(
     if task.is_over:
         return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
 
-    if task.counts_work:  # what comes on the way comes when the machine has time for it
-        run = BackendRun("highs", program, replace(options, counts_work=True), floor=floor)
-        answer = run.answer(task.request.stop)  # which an interrupt sets
-        task.request.limits.clock.worked(answer.work_s)
-        return answer
-
     def risen(bound: float) -> None:
         if scope is not None:
             task.post(BoundProven(Proof(bound, scope)))
 
+    def worked(work_s: float) -> bool:
+        task.request.limits.clock.worked(work_s)
+        return not task.is_over
+
+    options = replace(options, counts_work=task.counts_work)
+    before_s = work_before_s(program) if options.counts_work else 0.0
+    if before_s > task.request.remaining_s:
+        worked(before_s)  # larger ones that follow would not begin in time either
+        return Answer(Outcome.UNKNOWN, None, None, floor, "no work left")
     run = BackendRun(
         "highs",
         program,
@@ -57,5 +61,7 @@ def run_for(
         floor=floor,
         on_bound=risen,
         on_incumbent=None if on_solution is None else lambda x, _value: on_solution(x),
+        on_work=worked,
+        before_s=before_s,
     )
     return run.answer(task.board.stop)

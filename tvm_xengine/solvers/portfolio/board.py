@@ -50,7 +50,7 @@ class Task:
     post
         To tell what was found; returns at once.
     others
-        Lets the workers work that share the thread: till all had as much, or at least once.
+        Lets the workers work that take turns with it: till all had as much, or at least once.
     """
 
     problem: Problem
@@ -69,7 +69,7 @@ class Task:
     def is_over(self) -> bool:
         """Whether the worker is to end: the loop says so, or the solve was interrupted outside of it.
 
-        Where the loop shares the thread with it, the work that is counted says so, too.
+        Where workers take turns, the work that is counted says so, too.
         """
         if self.board.stop.is_set() or self.request.stop.is_set():
             return True
@@ -77,11 +77,11 @@ class Task:
 
     @property
     def counts_work(self) -> bool:
-        """Whether all workers share one thread, and their work is counted."""
+        """Whether workers take turns, and their work is counted."""
         return self.request.limits.clock.counts_work
 
     def rest(self, seconds: float) -> None:
-        """Wait so long for others; where they share the thread, let them work."""
+        """Wait so long for others; where workers take turns, let them work."""
         if self.counts_work:
             self.others(True)
         else:

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem
+from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.portfolio.options import PortfolioOptions
 from tvm_xengine.solvers.portfolio.streams import stream_bounds
@@ -24,6 +22,7 @@ from tvm_xengine.solvers.relaxation.choose import (
     with_suggested,
 )
 from tvm_xengine.solvers.relaxation.encode import encode_time_points
+from tvm_xengine.solvers.relaxation.loads import makespan_floor
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits, positions_in_every_order
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.strong_branching import with_chosen_time_points
@@ -45,7 +44,7 @@ def bounds(
 ) -> Iterator[Proof]:
     """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
-    The first is the sum of every op at its cheapest (for the makespan: the critical path).
+    The first is the sum of every op at its cheapest (for the makespan: the longest chain, or loads).
     Then relaxations follow with more and more time points. Where a solution can be carried out,
     the next time points are among those at which it asks for more than the budgets: the ones that
     raise the linear relaxation most, or where none does those that ask for most; else they are spread
@@ -60,10 +59,8 @@ def bounds(
     """
     request = context.task.request
     is_makespan = request.objective is Objective.MAKESPAN
-    indexed = index_problem(
-        context.task.problem, Objective.COST if is_makespan else request.objective
-    )
-    floor = critical_path(indexed) if is_makespan else indexed.cheapest
+    indexed = index_problem(context.task.problem, summed(request.objective))
+    floor = makespan_floor(indexed) if is_makespan else indexed.cheapest
     yield Proof(floor, scope)
     relaxations = Relaxations(indexed, scope, is_makespan, context.task.options.relaxation)
     run = run or context.solver(scope)
@@ -235,13 +232,3 @@ def worthwhile_gap(
         return largest_ratio
     gap = (best[0] - bound) / max(best[0], _LEAST_VALUE)
     return float(min(largest_ratio, max(_EXACT_RATIO, options.gap_share * gap)))
-
-
-def critical_path(indexed: IndexedProblem) -> float:
-    """Time of the longest chain of ops, each on its fastest device and copies for free."""
-    fastest = indexed.compute_value.min(axis=1)
-    ends = np.zeros(indexed.op_count)
-    for i, tensors in enumerate(indexed.reads):
-        producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]
-        ends[i] = fastest[i] + max((ends[u] for u in producers), default=0.0)
-    return float(ends.max())

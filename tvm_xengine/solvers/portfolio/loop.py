@@ -65,7 +65,7 @@ class _Loop:
         self.threads: list[threading.Thread] = []
 
     def run_in_turns(self) -> None:
-        """The same in this thread alone, for a solve whose work is counted."""
+        """The same in turns, for a solve whose work is counted."""
         self.working = {SEARCH, PROOFS}
         proofs: list[ProofsInTurns] = []
 
@@ -83,6 +83,8 @@ class _Loop:
             search_in_turns(task)
         except KeyboardInterrupt:
             self.request.stop.set()
+        finally:
+            proofs[0].end()
         if self.request.stop.is_set():
             self._interrupted()
 

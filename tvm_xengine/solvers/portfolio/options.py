@@ -20,10 +20,10 @@ class PortfolioOptions:
         Ops, seconds. Up to so many ops A* runs first and alone: it proves their optimum in
         milliseconds, and starting threads and processes takes longer. The limit is for the few whose
         state space is large all the same.
-    small_ops, patience_s
-        Ops, seconds. Up to so many ops the search pauses when it has found nothing better for so
-        long. It has then seen millions of decisions, and on two cores the proof is what is missing;
-        a longer patience delays the proof, a shorter one may stop at a schedule that is not the best.
+    small_ops, patience_s, slow_rest_s
+        Ops, seconds, seconds. Up to so many ops the search rests so long after each of its slices, which
+        take a third of that, when it has found nothing better for so long. It has then seen millions of
+        decisions, and on two cores the proof is what is missing; a longer patience delays the proof.
     tick_s
         Seconds between looks at the clock and at interruptions. An event is handled at once; this
         bounds only how late the limit is seen, and costs 50 wake-ups a second.
@@ -92,6 +92,7 @@ class PortfolioOptions:
     tiny_limit_s: float = 3.0
     small_ops: int = 60
     patience_s: float = 2.0
+    slow_rest_s: float = 0.15
     tick_s: float = 0.02
     leave_s: float = 0.5
     cost_share: float = 0.2

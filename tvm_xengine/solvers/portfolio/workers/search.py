@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.local_search.driver import search
@@ -11,7 +13,7 @@ from tvm_xengine.solvers.result import Limits, Objective
 
 
 def search_in_turns(task: Task) -> None:
-    """Search until it is over, and pause where the proof needs the core more."""
+    """Search until it is over."""
     request = task.request
     greedy_schedule(
         task.problem,
@@ -26,8 +28,6 @@ def search_in_turns(task: Task) -> None:
     number = 0
     while not task.is_over:
         turns.search(number)
-        while turns.is_pausing and not task.is_over:
-            task.rest(task.options.tick_s)
         number += 1
 
 
@@ -37,11 +37,12 @@ class _Turns:
     def __init__(self, task: Task) -> None:
         self.task, self.request = task, task.request
         self.is_small = len(task.problem.graph.ops) <= task.options.small_ops
-        self.improved_s = 0.0
+        self.improved_s, self.value = 0.0, math.inf
 
     def search(self, number: int) -> None:
         """A turn by the requested objective."""
         self.improved_s = self.request.elapsed_s
+        self.value = self.task.best[0] if self.task.best else math.inf
         found = search(
             self.task.problem,
             objective=self.request.objective,
@@ -64,7 +65,7 @@ class _Turns:
             limits=Limits(share * self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed,
             start=self._start,
-            should_stop=lambda: self.task.is_over,
+            should_stop=self._is_over,
         )
         if found is not None:
             self.task.post(ScheduleFound(found, "local-search"))
@@ -75,10 +76,11 @@ class _Turns:
         return self.task.best[1] if self.task.best else self.request.start
 
     @property
-    def is_pausing(self) -> bool:
-        """Whether the search found nothing better for long, so that the proof gets its core."""
+    def _is_slow(self) -> bool:
+        """Whether the search found nothing better for long, so that proofs get most of its core."""
         return (
             self.is_small
+            and not self.task.counts_work
             and self.task.best is not None
             and self.task.board.is_proving
             and not self.task.board.is_narrow
@@ -87,9 +89,16 @@ class _Turns:
         )
 
     def _should_stop(self) -> bool:
+        """Whether it is over, or to begin from a better schedule of another part."""
+        if self._is_slow:
+            self.task.rest(self.task.options.slow_rest_s)
+        return self._is_over() or (self.task.best is not None and self.task.best[0] < self.value)
+
+    def _is_over(self) -> bool:
+        """Whether it is over, after others have worked as much where work is counted."""
         self.task.others(False)
-        return self.is_pausing or self.task.is_over
+        return self.task.is_over
 
     def _improve(self, value: float, schedule: Schedule) -> None:
-        self.improved_s = self.request.elapsed_s
+        self.improved_s, self.value = self.request.elapsed_s, value
         self.task.post(ScheduleFound(schedule, "local-search", value))
