@@ -157,6 +157,7 @@ CHAINS = {
     "two before a product": lambda x, w, drop: drop(drop(x * w)) @ w,
     "two in a condition": lambda x, w, drop: nn.functional.leaky_relu(drop(drop(x @ w))),
     "two in a polynomial": lambda x, w, drop: nn.functional.gelu(drop(drop(x * w))),
+    "in a sum": lambda x, w, drop: (drop(torch.ones(24, *x.shape)) * 0.1).sum(0) * (x @ w),
     "around attention": lambda x, w, drop: drop(drop(drop(drop((x @ w).softmax(-1)) @ x))),
 }
 
@@ -173,15 +174,19 @@ class Chain(nn.Module):
         return self.chain(x, self.weight, self.drop)
 
 
-@pytest.mark.parametrize("size", share((1, 20), (20,)))
+@pytest.mark.parametrize("size", share((1, 7, 20), (7,)))
 @pytest.mark.parametrize("chain", CHAINS)
-def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(chain: str, size: int) -> None:
-    x, target = torch.randn(2, size, size)
+def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(
+    chain: str, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(size, size)
     module = Chain(chain, size).train()
+    target = torch.randn_like(module(x))
     model = exported(module, x)
     training = build_step_by_recipe(model, Recipe(loss=MEAN_SQUARED_ERROR), seed=3)
     platform = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
     lowered = lower_step(training.mod, platform)
+    assert "schedule failed" not in caplog.text
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
     executable = build_step(lowered, plan_keep_all(make_problem(lowered, lambda _: costs), "cpu"))
     executable.write(training.initial_state)

@@ -48,6 +48,7 @@ def blocks_to_loops(*, vectors: bool, scope: str = "global") -> list[tvm.transfo
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),
         s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.ConvertSSA(),  # schedules copy lets, and an analyser refuses two values of one
         FlattenBuffers(),
         s_tir.transform.StmtSimplify(),
         StoreShortBindings(scope),
