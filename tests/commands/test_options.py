@@ -115,6 +115,8 @@ def test_every_command_writes_json_and_can_be_quiet(command: str) -> None:
         (("plan", "weights.npz"), "neither a .onnx nor a .pt2 file"),
         (("plan", "mlp", "--report", "page.pdf"), "expected a file that ends in .html"),
         (("explain", "plan.json", "--report", "page.txt"), "expected a file that ends in .html"),
+        (("plan", "--", "mlp", "--costs"), "unexpected argument '--costs': behind --"),
+        (("plan", "--", "mlp", "--costs=x"), "unexpected argument '--costs': behind --"),
         (("costs", "collect"), "expected the option --dataset with a value"),
     ],
 )

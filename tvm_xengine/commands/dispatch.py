@@ -9,7 +9,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnusedCliTokensError
+from cyclopts import (
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from tvm_xengine.checks.names import meant
 from tvm_xengine.commands.app import app
@@ -37,7 +43,7 @@ def run_command(arguments: Sequence[str]) -> None:
             return
         command, bound, _ = _parsed(arguments)
     except CycloptsError as error:
-        raise UsageError(_sentence(error)) from error
+        raise UsageError(_behind_end(arguments, error) or _sentence(error)) from error
     _require_values(arguments)
     _require_own_files(arguments)
     logger = logging.getLogger("tvm_xengine")
@@ -142,6 +148,16 @@ def _named(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _is_device(path: Path) -> bool:
     """Whether it is a terminal or ``/dev/null``, to which several may write."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _behind_end(arguments: Sequence[str], error: CycloptsError) -> str:
+    """The sentence for an option behind the end of options; nothing where there is none."""
+    if not isinstance(error, UnknownOptionError) or "--" not in arguments:
+        return ""
+    token = error.token.keyword or error.token.value
+    if token in takewhile(_is_no_end, arguments):
+        return ""
+    return f"unexpected argument {token!r}: behind -- nothing is an option; give options before it"
 
 
 def _sentence(error: CycloptsError) -> str:
