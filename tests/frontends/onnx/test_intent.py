@@ -43,6 +43,12 @@ def names(model: ForwardModel, use: Use) -> set[str]:
 def built(
     nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], shape: tuple[int, ...] = (3, 4)
 ) -> ForwardModel:
+    return import_model("network", made(nodes, weights, shape))
+
+
+def made(
+    nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], shape: tuple[int, ...] = (3, 4)
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "g",
@@ -51,7 +57,7 @@ def built(
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )
     opset = [helper.make_opsetid("", 17)]
-    return import_model("network", helper.make_model(graph, opset_imports=opset))
+    return helper.make_model(graph, opset_imports=opset)
 
 
 def random(*shape: int) -> np.ndarray:
@@ -219,6 +225,56 @@ def test_weights_in_constant_nodes_are_trained_and_bounds_are_not() -> None:
     bounds = {"low": np.float32(-1)[()], "high": np.array(1.0, "float32")}
     model = built(nodes, {name: np.asarray(value) for name, value in bounds.items()})
     assert names(model, Use.TRAINED) == {"w"}
+
+
+class MadeInForward(nn.Module):
+    """Matrices and filters that stand in the code, beside a layer and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("basis", torch.randn(6, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) @ torch.ones(6, 6) @ torch.tensor(random(6, 6).tolist())
+        blurred = F.conv1d(y[:, None], torch.tensor([[[1.0, 2.0, 1.0]]]), padding=1)[:, 0]
+        return self.head(blurred @ self.basis)
+
+
+def test_what_the_code_makes_is_not_trained_and_what_may_be_a_buffer_is_told() -> None:
+    model = imported(MadeInForward(), torch.randn(4, 6))
+    layers = {"linear.weight", "linear.bias", "head.weight", "head.bias"}
+    assert names(model, Use.TRAINED) == {*layers, "basis"}
+    (told,) = model.notes
+    assert told.startswith("the file does not tell whether basis are parameters")
+    assert "freeze what is no parameter, as 'basis'" in told
+
+
+def test_parameters_buffers_and_constants_are_as_the_newer_exporter_tells() -> None:
+    weights = {"w": random(4, 4), "b": random(4, 4), "ones": np.ones((4, 4), "float32")}
+    weights |= {"val_0": random(4, 4), "val_1": random(4, 4), "scale": random(4)}
+    chain = ["x", "scaled", "h_w", "h_b", "h_ones", "h_0", "y"]
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["scaled"])]
+    for at, name in enumerate(["w", "b", "ones", "val_0", "val_1"], start=1):
+        nodes.append(helper.make_node("MatMul", [chain[at], name], [chain[at + 1]]))
+    given = made(nodes, weights)
+    given.producer_name = "pytorch"
+    signature = given.graph.metadata_props.add()
+    signature.key = "pkg.torch.export.ExportedProgram.graph_signature"
+    signature.value = (
+        "\n# inputs\np_scale: PARAMETER target='scale'\np_w: PARAMETER target='w'\n"
+        "p_l_weight: PARAMETER target='l.weight'\nb_b: BUFFER target='b' persistent=True\n"
+        "b_c: BUFFER target='c' persistent=True\nx: USER_INPUT\n"
+    )
+    for name, source in (("val_0", "['l.weight']"), ("val_1", "['c']")):
+        info = given.graph.value_info.add()
+        info.CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 4)))
+        folded = info.metadata_props.add()
+        folded.key, folded.value = "pkg.onnxscript.optimizer.folded_from", source
+    model = import_model("network", given)
+    assert names(model, Use.TRAINED) == {"scale", "w", "val_0"}
+    assert names(model, Use.FROZEN) == {"b", "ones", "val_1"}
+    assert not model.notes
 
 
 def test_what_a_branch_takes_from_around_it_is_no_constant() -> None:

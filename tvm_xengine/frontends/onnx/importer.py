@@ -24,6 +24,7 @@ from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx.author.intent import state_roles
+from tvm_xengine.frontends.onnx.author.kinds import Kind, kinds_of
 from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
 from tvm_xengine.frontends.onnx.graphs import modes
@@ -109,18 +110,23 @@ def import_model(
 def _read(
     name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
 ) -> ForwardModel:
-    from_pytorch = model.producer_name == "pytorch"
+    from_pytorch, kinds = model.producer_name == "pytorch", kinds_of(model)
     given = plain(name, model, batch_size)
     try:
-        return _of_plain(name, given, from_pytorch=from_pytorch, train_norms=train_norms)
+        return _of_plain(name, given, kinds, from_pytorch=from_pytorch, train_norms=train_norms)
     except UnsupportedModelError as error:
         raise given.refusal(error) from error
 
 
 def _of_plain(
-    name: str, given: PlainModel, *, from_pytorch: bool, train_norms: bool
+    name: str,
+    given: PlainModel,
+    kinds: Mapping[str, Kind],
+    *,
+    from_pytorch: bool,
+    train_norms: bool,
 ) -> ForwardModel:
-    roles, told = state_roles(given.model.graph, from_pytorch=from_pytorch)
+    roles, told = state_roles(given.model.graph, kinds, from_pytorch=from_pytorch)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
     model, narrow = _convertible(given.model, state)
     if given.contradiction:

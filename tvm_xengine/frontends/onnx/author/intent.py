@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx
 
 from tvm_xengine.checks.names import some
+from tvm_xengine.frontends.onnx.author.kinds import Kind, untold
 from tvm_xengine.frontends.onnx.author.roles import decide_roles
 from tvm_xengine.frontends.onnx.graphs.separate import (
     separate_merged,
@@ -20,7 +22,7 @@ _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 
 
 def state_roles(
-    graph: onnx.GraphProto, *, from_pytorch: bool
+    graph: onnx.GraphProto, kinds: Mapping[str, Kind], *, from_pytorch: bool
 ) -> tuple[list[TensorRole], list[str]]:
     """The role of each initialiser, in the order of the file, and what the user must know.
 
@@ -28,6 +30,8 @@ def state_roles(
 
     Parameters
     ----------
+    kinds
+        What the file tells.
     from_pytorch
         Whether PyTorch wrote the file, whose exporter names merged tensors by ``Identity``; in other
         files that is the tensor itself.
@@ -49,11 +53,19 @@ def state_roles(
             f"the exporter folded batch norms into {count} convolutions, and the network trains"
             " without them; to train with them, use torch.export or export in training mode"
         )
-    roles = decide_roles(graph)
+    roles = decide_roles(graph, kinds)
     for copy, table in tied:
         roles[table] = replace(roles[table], also=(*roles[table].also, copy))
         roles.pop(copy, None)
-    if frozen := [role.name for role in roles.values() if role.use is Use.FROZEN]:
+    unsure = untold(graph, kinds) if from_pytorch else []
+    if unsure := [name for name in unsure if name in roles and roles[name].use is Use.TRAINED]:
+        notes.append(
+            f"the file does not tell whether {some(unsure)} are parameters, buffers or constants of"
+            f" the code, and they are trained: freeze what is no parameter, as {unsure[0]!r}, or use"
+            " torch.export"
+        )
+    guessed = [role for role in roles.values() if role.name not in kinds]
+    if frozen := [role.name for role in guessed if role.use is Use.FROZEN]:
         notes.append(
             f"by their values or their place these tensors are not trained: {some(frozen)};"
             " patterns of names change that"

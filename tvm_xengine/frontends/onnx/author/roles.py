@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tvm_xengine.frontends.onnx.author.kinds import Kind, is_made_in_code
 from tvm_xengine.frontends.onnx.author.tables import (
     follows_formula,
     is_float,
@@ -22,8 +23,11 @@ from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.relax_ir.types import Array
 
 
-def decide_roles(graph: onnx.GraphProto) -> dict[str, TensorRole]:
+def decide_roles(graph: onnx.GraphProto, kinds: Mapping[str, Kind]) -> dict[str, TensorRole]:
     """The role of each initialiser, by name.
+
+    0. What the file tells of it (`kinds`) holds before all guesses: buffers and constants of the code
+       are not trained; parameters are, unless their values are those of a mask or of a formula.
 
     1. What a layer multiplies with, adds or looks up is trained: filters, matrices, scales and
        biases of norms, recurrent weights, tables of embeddings.
@@ -40,7 +44,7 @@ def decide_roles(graph: onnx.GraphProto) -> dict[str, TensorRole]:
     What is computed from initialisers alone has its role from who reads the result. A tensor
     with several uses has the first role of trained, statistic, frozen, constant.
     """
-    return _Decision(graph).roles()
+    return _Decision(graph, kinds).roles()
 
 
 _SCALE = 1
@@ -59,6 +63,7 @@ class _Reading:
 @dataclass
 class _Decision:
     graph: onnx.GraphProto
+    kinds: Mapping[str, Kind]
     values: dict[str, Array] = field(init=False)
     readings: dict[str, list[_Reading]] = field(init=False)
 
@@ -79,7 +84,7 @@ class _Decision:
 
     def _can_train(self, name: str) -> bool:
         value = self.values[name]
-        if self._is_neutral(name) or self._is_looked_up_formula(name):
+        if self._is_neutral(name) or self._is_looked_up_formula(name) or self._in_code(name):
             return False
         return is_float(value) and not is_mask(value)
 
@@ -90,6 +95,13 @@ class _Decision:
         return named_by_exporter(name) and all(
             one.node.op_type in NORMS and (value == (one.position == _SCALE)).all() for one in read
         )
+
+    def _in_code(self, name: str) -> str:
+        """Why a tensor is no parameter, where that is known; else nothing."""
+        kind = self.kinds.get(name)
+        if kind is not None:
+            return "" if kind is Kind.PARAMETER else kind.value
+        return "all elements are equal" if is_made_in_code(name, self.values[name]) else ""
 
     def _is_looked_up_formula(self, name: str) -> bool:
         """A table of sines that positions are looked up in."""
@@ -124,9 +136,13 @@ class _Decision:
                     return Use.CONSTANT, f"{told} has no such weight of its own"
                 if self._can_train(name):
                     return Use.TRAINED, f"weight of {told}"
+                if why := self._in_code(name):
+                    return Use.FROZEN, f"{why}, read by {told}"
                 return Use.FROZEN, f"read by {told}, with the values of a mask or of a formula"
             case InputUse.STATE:
-                if not value.any():
+                if why := self._in_code(name):
+                    return Use.FROZEN, f"{why}, first state of {told}"
+                if not value.any() and name not in self.kinds:
                     return Use.FROZEN, f"zero as the first state of {told}"
                 return Use.TRAINED, f"first state of {told}"
             case InputUse.ARITHMETIC:
@@ -138,12 +154,19 @@ class _Decision:
         self, name: str, node: onnx.NodeProto, followers: set[str], leaders: set[str]
     ) -> tuple[Use, str]:
         value, told = self.values[name], _told(node)
-        if value.size == 1 and named_by_exporter(name):
+        why = self._in_code(name)
+        if value.size == 1 and (why or named_by_exporter(name)):
             return Use.CONSTANT, f"a number in the code, read by {told}"
         if not np.isfinite(value.astype(np.float64)).all() or is_mask(value):
             return Use.FROZEN, f"a mask, read by {told}"
         if follows_formula(value):
             return Use.FROZEN, f"a table that follows a formula, read by {told}"
+        if name in self.kinds:
+            return (
+                (Use.FROZEN, f"{why}, read by {told}")
+                if why
+                else (Use.TRAINED, f"operand of {told}")
+            )
         follows = any(name in followers for name in node.input)
         leads = any(made in leaders for made in node.output)
         is_table = node.op_type == "Add" and sum(extent > 1 for extent in value.shape) > 1
