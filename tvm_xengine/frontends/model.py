@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.call_structure import Structure
 from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.roles import TensorRole, Use, chosen_roles
 from tvm_xengine.relax_ir.types import Array, is_static, static_shape
@@ -42,6 +43,8 @@ class ForwardModel:
     counters
         Integer buffers that nothing reads and that each batch adds a number to, by the model's own
         names; ``main`` does not have them.
+    arguments
+        What the model's source was called with, in order: tensors and constants in structures.
     folded
         Names of tensors from which values were computed when the model was read: with other values
         of them ``main`` is another function.
@@ -63,6 +66,7 @@ class ForwardModel:
     notes: tuple[str, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    arguments: tuple[Structure, ...] = ()
     folded: tuple[str, ...] = ()
     own: Mapping[str, Array] = field(default_factory=dict)
     weight_scales: Mapping[str, Array] = field(default_factory=dict)

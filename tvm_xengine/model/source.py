@@ -12,6 +12,7 @@ from tvm import IRModule
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
+from tvm_xengine.frontends.call_structure import Structure
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
@@ -62,6 +63,11 @@ class Source:
     unused: Mapping[str, Array] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     is_torch: bool = False
+
+    @property
+    def arguments(self) -> tuple[Structure, ...]:
+        """What the model was exported for; further arguments of a batch are targets."""
+        return self.training.arguments
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -186,18 +192,3 @@ def with_batch(value: Any, size: int, count: int) -> Any:
     if not getattr(value, "shape", ()) or value.shape[0] != size:
         return value
     return value[[k % size for k in range(count)]]
-
-
-def leaves(value: object) -> list[object]:
-    """The tensors in nested sequences and mappings, in order; None counts as nothing."""
-    if value is None:
-        return []
-    if isinstance(value, Mapping):
-        return [leaf for one in value.values() for leaf in leaves(one)]
-    if isinstance(value, list | tuple) and any(_is_structure(one) for one in value):
-        return [leaf for one in value for leaf in leaves(one)]
-    return [value]
-
-
-def _is_structure(value: object) -> bool:
-    return value is None or isinstance(value, list | tuple | Mapping) or hasattr(value, "shape")

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidDataError, InvalidInputError
+from tvm_xengine.frontends.call_structure import Structure, constants_of, tensors_of
 from tvm_xengine.frontends.step_names import step_name
-from tvm_xengine.model.source import as_array, leaves
+from tvm_xengine.model.source import as_array
 from tvm_xengine.relax_ir.types import Array
 
 
 def by_name(
-    names: Sequence[str], given: Sequence[object], named: Mapping[str, object]
+    names: Sequence[str],
+    given: Sequence[object],
+    named: Mapping[str, object],
+    arguments: Sequence[Structure] = (),
 ) -> dict[str, Array]:
     """The tensors of a call by the names of the step's inputs.
+
+    Parameters
+    ----------
+    arguments
+        What the model was exported for.
 
     Raises
     ------
@@ -21,12 +31,19 @@ def by_name(
         If too many or too few are given; what is missing or unknown is named.
     """
     if len(given) == 1 and isinstance(given[0], Mapping) and not named:
-        return by_name(names, (), given[0])
-    named = {step_name(name, names): value for name, value in named.items()}
-    flat = [leaf for value in given for leaf in leaves(value)]
+        first = next(iter(arguments), None)
+        if not isinstance(first, Mapping) or first.keys().isdisjoint(given[0]):
+            return by_name(names, (), given[0], arguments)
+    fixed = {one.name: one for structure in arguments for one in constants_of(structure)}
+    for name in fixed.keys() & named.keys():
+        fixed[name].require(named[name])
+    named = {step_name(one, names): value for one, value in named.items() if one not in fixed}
+    flat = tensors_of(given, arguments)
     if len(flat) > len(names):
         listed = any(isinstance(leaf, list | tuple | int | float) for leaf in flat)
         hint = "; give each as a tensor or an array, not as a list of numbers" if listed else ""
+        if fixed:
+            hint = f"; compiled in were {some(str(one) for one in fixed.values())}{hint}"
         raise InvalidDataError(
             f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}{hint}"
         )

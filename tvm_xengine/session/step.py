@@ -109,7 +109,7 @@ class Step(StatefulStep):
         failure the state is that before the step if it is guarded; else it is lost, and must be loaded
         before it is used again.
         """
-        arrays = by_name(self.batch_names, batch, named)
+        arrays = by_name(self.batch_names, batch, named, self.training.source.arguments)
         with interrupts_held():
             inputs = {**arrays, **self._learning_rates()}
             self._running.take(inputs)
@@ -184,7 +184,7 @@ class Step(StatefulStep):
                 f"{self.training.step.name} is a training step without a function that predicts;"
                 " compile the forward function, and give it the state of this step"
             )
-        arrays = by_name(source.inputs, inputs, named)
+        arrays = by_name(source.inputs, inputs, named, source.evaluation.arguments)
         if self._prediction is None:
             self._prediction = Prediction(self.lowered)
         if not self._prediction.is_current:

@@ -10,7 +10,8 @@ import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils._pytree import TreeSpec
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -23,6 +24,7 @@ from tvm_xengine.checks.operators import (
 )
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.call_structure import Fixed, Structure
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.roles import TensorRole, Use
@@ -105,6 +107,7 @@ def import_exported_program(
         model,
         places=importer.block_builder.places,
         counters=counters,
+        arguments=_arguments(program),
         folded=tuple(sorted(importer.folded())),
         own=_own_tensors(program, prefix, {name for role in model.roles for name in role.names}),
         notes=(*model.notes, *_written_inputs(program)),
@@ -190,6 +193,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             argument, is_input = spec.arg.name, spec.kind is InputKind.USER_INPUT
+            if isinstance(spec.arg, ConstantArgument):  # the program has its value
+                continue
             if is_input:
                 value = _input_value(argument, placeholders)
             else:
@@ -365,6 +370,24 @@ def _input_value(name: str, placeholders: Mapping[str, fx.Node]) -> torch.Tensor
     raise UnsupportedModelError(
         f"the input {name} is not a tensor; export the model with tensors as its only arguments"
     )
+
+
+def _arguments(program: ExportedProgram) -> tuple[Structure, ...]:
+    """What the module was called with."""
+    leaves = iter(
+        Fixed(spec.arg.name, spec.arg.value) if isinstance(spec.arg, ConstantArgument) else None
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    )
+
+    def structure(spec: TreeSpec) -> Structure:
+        if spec.is_leaf():
+            return next(leaves)
+        parts = [structure(part) for part in spec.children()]
+        return dict(zip(spec.context, parts, strict=True)) if spec.type is dict else parts
+
+    calls = program.call_spec.in_spec.children()  # arguments by position, and by name
+    return tuple(structure(one) for call in calls for one in call.children())
 
 
 def _returned(program: ExportedProgram) -> tuple[fx.Node, ...]:

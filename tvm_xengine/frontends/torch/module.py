@@ -20,6 +20,7 @@ from tvm import relax
 
 from tvm_xengine.checks.operators import first_line
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.call_structure import Fixed, Structure
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.importer import import_exported_program
 from tvm_xengine.frontends.torch.lost_changes import changes_undone, notes_of
@@ -68,16 +69,19 @@ class Call:
     Attributes
     ----------
     tensors
-        Arguments that hold tensors; they are inputs of the step.
+        Arguments that hold tensors, which are inputs of the step; what else they hold is constant.
     fixed
         Other arguments; they are constants of the step.
     positional
         Names of those that are passed by position.
+    structure
+        All of them, in order.
     """
 
     tensors: Mapping[str, Any]
     fixed: Mapping[str, Any]
     positional: tuple[str, ...]
+    structure: tuple[Structure, ...]
 
     def apply(self, function: Callable[..., Any], tensors: Mapping[str, Any]) -> Any:
         """Call a function with other tensors."""
@@ -114,7 +118,9 @@ def call_of(module: nn.Module, inputs: object) -> Call:
     fixed = {name: value for name, value in arguments.items() if name not in tensors}
     if not tensors:
         raise UnsupportedModelError("expected at least one tensor among the example inputs")
-    return Call({name: _as_torch(value) for name, value in tensors.items()}, fixed, (*positional,))
+    structure = tuple(_structure(name, value) for name, value in arguments.items())
+    converted = {name: _as_torch(value) for name, value in tensors.items()}
+    return Call(converted, fixed, (*positional,), structure)
 
 
 def output_of(module: nn.Module, inputs: object) -> Any:
@@ -131,7 +137,7 @@ def output_of(module: nn.Module, inputs: object) -> Any:
         name: one.detach().clone()
         for name, one in (*module.named_parameters(), *module.named_buffers())
     }
-    tensors = pytree.tree_map(torch.clone, dict(call.tensors))
+    tensors = pytree.tree_map_only(torch.Tensor, torch.clone, dict(call.tensors))
     changed: set[str] = set()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), changes_undone(module, changed):
@@ -217,6 +223,11 @@ class _Wrapped(nn.Module):  # type: ignore[misc]
         self._call = call
         self._targets = tuple(targets)
         self.changed: set[str] = set()
+
+    @property
+    def arguments(self) -> tuple[Structure, ...]:
+        """What the module is called with."""
+        return self._call.structure
 
     def forward(self, **tensors: Any) -> Any:
         targets = [tensors.pop(name) for name in self._targets]
@@ -312,7 +323,11 @@ def _traced(
     spec = program.call_spec.out_spec
     changed = notes_of(wrapped.changed) if isinstance(wrapped, _Wrapped) else []
     woken = [_WOKEN] if is_woken else []
-    model = replace(model, notes=(*model.notes, *lost, *changed, *woken))
+    model = replace(
+        model,
+        notes=(*model.notes, *lost, *changed, *woken),
+        arguments=wrapped.arguments if isinstance(wrapped, _Wrapped) else (),
+    )
     returned = [one for one in program.graph_signature.output_specs if one.kind in RETURNED]
     is_tensor = list(map(is_returned_tensor, returned))
 
@@ -355,15 +370,28 @@ def _in_mode(module: nn.Module, training: bool) -> Iterator[None]:
 
 def _holds_tensors(value: object) -> bool:
     leaves = pytree.tree_leaves(value)
-    return bool(leaves) and all(hasattr(leaf, "__dlpack__") for leaf in leaves)
+    return any(hasattr(leaf, "__dlpack__") for leaf in leaves)
+
+
+def _structure(name: str, value: Any) -> Structure:
+    if not _holds_tensors(value):
+        return Fixed(name, value)
+    if isinstance(value, Mapping):
+        return {key: _structure(f"{name}_{key}", one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_structure(f"{name}_{k}", one) for k, one in enumerate(value)]
+    return None
 
 
 def _as_torch(value: object) -> Any:
-    """A tensor, or a structure of them, as PyTorch's."""
-    return pytree.tree_map(
-        lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else torch.from_dlpack(leaf),
-        value,
-    )
+    """A tensor, or the tensors in a structure, as PyTorch's."""
+
+    def converted(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach()
+        return torch.from_dlpack(leaf) if hasattr(leaf, "__dlpack__") else leaf
+
+    return pytree.tree_map(converted, value)
 
 
 def _meets_packed(frame: FrameType) -> bool:

@@ -10,9 +10,8 @@ import numpy as np
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, NotFiniteError
-from tvm_xengine.frontends.step_names import step_name
 from tvm_xengine.model.metrics import metrics_of_loss
-from tvm_xengine.model.source import leaves
+from tvm_xengine.session.batch_names import by_name
 from tvm_xengine.session.loop.batches import arguments_of, batch_size_of, leading, whole_batches
 from tvm_xengine.session.loop.workload import Batches, Metric
 from tvm_xengine.session.step import Step
@@ -44,10 +43,7 @@ def evaluate(
     inputs = step.training.source.inputs
     for batch, counted, size in _validation_batches(step, data):
         names = step.batch_names
-        if isinstance(batch, Mapping):
-            values = {step_name(name, names): value for name, value in batch.items()}
-        else:
-            values = dict(zip(names, leaves(arguments_of(batch)), strict=False))
+        values = by_name(names, arguments_of(batch), {}, step.training.source.arguments)
         outputs = step.predict({name: values[name] for name in inputs})
         targets = [values[name] for name in names if name not in inputs]
         found = _metrics(step, metrics)
