@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 import tvm
-from tvm import tirx
+from tvm import te, tirx
 from tvm.support import cc
 
 from tests.kernels.emulated_gpu import EmulatedGpu
@@ -71,6 +71,18 @@ def test_small_kernels_compute_the_same_on_an_emulated_gpu(tmp_path):
         "update": momentum(2500),
         "few_long_sums": centred_twice(3000, 3),
     }
+    require_same_numbers(funcs, tmp_path)
+
+
+@needs_compiler
+def test_indices_that_divide_what_is_left_of_a_number(tmp_path):
+    """dlight's rules made ``j // -7 + 1`` of ``(8 - j) // 7``, which is 0 and not 1 for j = 7."""
+    x = te.placeholder((2, 9), "float32", name="x")
+    k = te.reduce_axis((0, 4), name="k")
+    few = te.compute((9, 8), lambda i, j: te.sum(x[(8 - j) // 7, k], axis=k), name="few")
+    r = te.reduce_axis((0, 64), name="r")
+    long = te.compute((3, 8), lambda i, j: te.max(x[(8 - j) // 7, r % 9], axis=r), name="long")
+    funcs = {"few": te.create_prim_func([x, few]), "long": te.create_prim_func([x, long])}
     require_same_numbers(funcs, tmp_path)
 
 

@@ -33,10 +33,14 @@ class Workaround:
 
 WORKAROUNDS = (
     Workaround(
-        "flatten_buffer_divides_wrongly",
-        "FlattenBuffer simplifies flat indices that divide to wrong ones: where a loop variable is"
-        " subtracted, and under conditions on remainders",
-        ("tvm_xengine.kernels.lower.flatten_buffers",),
+        "iter_map_simplify_divides_wrongly",
+        "FlattenBuffer and schedules simplify indices that divide to wrong ones: where a loop variable"
+        " is subtracted, and under conditions on remainders",
+        (
+            "tvm_xengine.kernels.lower.hidden_indices",
+            "tvm_xengine.kernels.lower.flatten_buffers",
+            "tvm_xengine.kernels.schedules.gpu_rules",
+        ),
     ),
     Workaround(
         "values_of_bfloat16_that_are_bound_stay",

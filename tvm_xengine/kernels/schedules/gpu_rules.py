@@ -13,6 +13,7 @@ from tvm.s_tir.dlight import gpu
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from tvm_xengine.kernels.lower.hidden_indices import hide_indices, show_indices
 from tvm_xengine.kernels.schedules.blocks import intermediates, read_blocks
 from tvm_xengine.kernels.schedules.gpu_sums import is_worth_sharing, share_sums
 from tvm_xengine.kernels.schedules.inline import inline_elementwise
@@ -26,24 +27,26 @@ def propose_gpu_schedules(func: tirx.PrimFunc, target: Target) -> Iterator[tirx.
     """Yield `func` with loops bound to threads, the most promising first.
 
     The rules of TVM's dlight for a product or a sum come first, and then loops of our own. A rule
-    may propose what cannot be lowered: the caller takes the first that can.
+    may propose what cannot be lowered: the caller takes the first that can. TVM's schedules do not see
+    indices that divide, which they would simplify to wrong ones.
     """
     inlined = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(inlined)
     kernel = inlined.mod["main"]
     blocks = read_blocks(kernel)
-    bare, threads = _without_attributes(func), max_threads_per_block(target)
+    bare, threads = hide_indices(_without_attributes(func)), max_threads_per_block(target)
     rules: list[Callable[[], Any]] = [_of_dlight(gpu.Matmul, bare, target)]
     rules.append(_of_dlight(gpu.GEMV, bare, target))
     if blocks is None or any(is_worth_sharing(block) for block in blocks):
         rules.append(_of_dlight(gpu.Reduction, bare, target))
         rules.append(_of_dlight(gpu.GeneralReduction, bare, target))
         if blocks is not None:
-            rules.append(partial(share_sums, _without_attributes(kernel), blocks, threads))
+            hidden = hide_indices(_without_attributes(kernel))
+            rules.append(partial(share_sums, hidden, blocks, threads))
     rules.append(_of_dlight(gpu.Fallback, bare, target))
     for rule in rules:
         if (proposed := _attempt(rule)) is not None:
-            yield proposed.with_attrs(func.attrs)
+            yield show_indices(proposed).with_attrs(func.attrs)
     if blocks is not None:
         yield write_threads(kernel, blocks, intermediates(kernel), threads)
 
