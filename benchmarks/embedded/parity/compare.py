@@ -1,4 +1,4 @@
-"""Exported C on every target against PyTorch: ten networks, three optimizers.
+"""Exported C on every target against PyTorch: small networks, three optimizers.
 
     python -m benchmarks.embedded.parity.compare [--again COMMIT] [NETWORK ...]
 

@@ -1,4 +1,4 @@
-"""Ten small networks in PyTorch, each of other layers, with a batch of random data."""
+"""Eleven small networks in PyTorch, each of other layers, with a batch of random data."""
 
 from __future__ import annotations
 
@@ -200,6 +200,13 @@ def _temporal() -> nn.Module:
     return nn.Sequential(*one, *two, nn.Flatten(), nn.Linear(8, 5))
 
 
+def _missed_edges() -> nn.Module:
+    """No window reaches the last rows and columns: of 20 the convolution, of 9 and 3 the poolings."""
+    one = (nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 6, 3, stride=2), nn.Tanh())
+    two = (nn.MaxPool2d(3, 3, padding=1), nn.AvgPool2d(2), nn.Flatten())
+    return nn.Sequential(*one, *two, nn.Linear(6, 5))
+
+
 def _text() -> nn.Module:
     return nn.Sequential(MeanOfTokens(40, 12), nn.Linear(12, 16), nn.Softplus(), nn.Linear(16, 5))
 
@@ -214,5 +221,6 @@ CASES: Mapping[str, Case] = {
     "recurrent": Case(_recurrent, (4, 8, 6)),
     "autoencoder": Case(_autoencoder, (4, 1, 12, 12), classes=None),
     "temporal": Case(_temporal, (4, 4, 32)),
+    "missed_edges": Case(_missed_edges, (4, 1, 20, 20)),
     "text": Case(_text, (8, 10), symbols=40),
 }
