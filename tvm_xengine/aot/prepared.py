@@ -112,11 +112,8 @@ class PreparedExport:
 
     @cached_property
     def expected(self) -> Expected:
-        """What this machine computes in that run."""
-        options = self.options
-        return expected_results(
-            self.evaluated, self.training, self.trial, options.optimize, options.storage
-        )
+        """What that run computes by the definitions of the kernels."""
+        return expected_results(self.evaluated, self.training, self.trial, self.options.storage)
 
 
 def was_interrupted(prepared: PreparedExport) -> bool:

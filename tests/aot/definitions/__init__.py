@@ -1,0 +1,1 @@
+"""Tests of what self-tests compare with."""

@@ -1,0 +1,48 @@
+"""What kernels are defined to compute is what PyTorch computes in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+import tvm_xengine as xe
+from benchmarks.embedded.parity.compare import differences
+from benchmarks.embedded.parity.in_torch import OPTIMIZERS, RATE, run_in_torch
+from benchmarks.embedded.parity.networks import CASES
+from tvm_xengine.aot.check.definitions.expressions import FUNCTIONS
+from tvm_xengine.aot.check.definitions.functions import defined_function
+from tvm_xengine.aot.emit_c.math_functions import BINARY, UNARY
+from tvm_xengine.training.saved_names import saved_names
+
+STEPS = 3
+USUAL = ("missed_edges", "text")
+CONSTANTS = 5e-7
+"""Constants such as the learning rate are numbers of float32 here, and of float64 in PyTorch."""
+
+
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param(n, marks=() if n in USUAL else pytest.mark.slow) for n in CASES],
+)
+def test_a_step_is_pytorchs_in_float64(network: str) -> None:
+    case = CASES[network]
+    batches = case.batches(STEPS)
+    optimizer = OPTIMIZERS["momentum"][0]
+    made = xe.training_step(
+        case.module(), torch.from_numpy(batches[0][0]), loss=case.loss, optimizer=optimizer
+    )
+    training = made.step
+    step = defined_function(training.mod, "train_step", np.float64)
+    state, losses = dict(training.initial_state), []
+    for batch in batches:
+        given = dict(zip(training.batch_names, batch, strict=False))
+        results, new = step({**state, **given, "lr": np.float32(RATE)})
+        state |= new
+        losses.append(float(results["loss"]))
+    names = saved_names(state, made.source.training.roles, training.slots)
+    found = {names[name][0]: value for name, value in state.items()}
+    exact = run_in_torch(case, "momentum", batches, torch.float64)
+    assert max(differences((np.array(losses), found), exact).values()) < CONSTANTS
+
+
+def test_every_function_that_c_calls_is_known() -> None:
+    assert set(FUNCTIONS) >= {*UNARY, *BINARY}

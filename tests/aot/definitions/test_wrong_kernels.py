@@ -1,0 +1,76 @@
+"""A self-test finds kernels whose loops compute something else than they are defined to compute."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import tvm
+from tvm import tirx
+
+import tvm_xengine as xe
+from benchmarks.embedded.parity.networks import CASES
+from tests.aot.examples import need_tools
+from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.kernels import device_kinds
+from tvm_xengine.kernels.lower import pipeline
+from tvm_xengine.kernels.schedules.products.padded import PaddedCopy
+
+
+@pytest.fixture(autouse=True)
+def no_known_kernels() -> Iterator[None]:
+    """Kernels are lowered anew, and those with a fault are not kept."""
+    device_kinds._lowered_for_processor.cache_clear()
+    yield
+    device_kinds._lowered_for_processor.cache_clear()
+
+
+def export(network: str, folder: Path) -> ExportReport:
+    case = CASES[network]
+    example = torch.from_numpy(case.batches(1)[0][0])
+    training = xe.training_step(case.module(), example, loss=case.loss, optimizer=xe.SGD(0.1))
+    return xe.export_for_target(
+        training, folder / "out", regions={"sram": "1MiB"}, time_limit_s=1.0
+    )
+
+
+def failed_check(report: ExportReport, folder: Path) -> int:
+    build = selftest_build(report.directory, report.package)
+    build_program(report.directory, report.package, build, folder / "selftest")
+    return run_program(folder / "selftest", report.package.target).returncode
+
+
+def simplified_wrongly(patch: pytest.MonkeyPatch) -> None:
+    """TVM's own simplification of indices, which is wrong for the gradients of some poolings."""
+    patch.setattr(pipeline, "HideConditions", lambda: tvm.transform.Sequential([]))
+
+
+def copied_from_outside(patch: pytest.MonkeyPatch) -> None:
+    """Copies of images have something of rows that lie outside."""
+    right = PaddedCopy.copied
+
+    def copied(self: PaddedCopy, at: object) -> tirx.Stmt:
+        boxes = tuple(
+            dataclasses.replace(box, first=box.least, stop=box.most + 1) for box in self.boxes
+        )
+        return right(dataclasses.replace(self, boxes=boxes), at)
+
+    patch.setattr(PaddedCopy, "copied", copied)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [simplified_wrongly, copied_from_outside])
+def test_a_fault_of_loops_fails(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    need_tools("host")
+    fault(monkeypatch)
+    assert failed_check(export("missed_edges", tmp_path), tmp_path) == 3
+
+
+@pytest.mark.slow
+def test_right_loops_pass(tmp_path: Path) -> None:
+    need_tools("host")
+    assert failed_check(export("missed_edges", tmp_path), tmp_path) == 0

@@ -1,0 +1,265 @@
+"""Expressions of kernels as functions of numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm_ffi
+from numpy.typing import DTypeLike, NDArray
+from scipy import special
+from tvm import ir, tirx
+
+from tvm_xengine.errors import UnsupportedModuleError
+
+Array = NDArray[np.generic]
+
+
+@dataclass
+class Points:
+    """The points of some loops, at all of which an expression is evaluated at once.
+
+    Attributes
+    ----------
+    buffers
+        What is in memory.
+    values
+        Of variables: an array has a dimension for each loop, of size 1 where it is the same all along it.
+    loop_of
+        Of variables that take every value from 0 on along one loop: its position and number of values.
+    sizes
+        How many values each loop has.
+    where
+        The points at which statements run; None for all.
+    """
+
+    buffers: dict[ir.Var, Array]
+    values: dict[ir.Var, Array] = field(default_factory=dict)
+    loop_of: dict[ir.Var, tuple[int, int]] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
+    where: Array | None = None
+
+
+Evaluate = Callable[[Points], Array]
+Run = Callable[[Points], None]
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Makes functions of expressions; `wide` stands for the wide types of floating-point numbers."""
+
+    wide: DTypeLike
+
+    def allocated(self, buffer: ir.Var) -> Array:
+        """Memory for an array, which holds nothing yet."""
+        shape = [int(extent) for extent in buffer.ty.shape]
+        dtype = self.numpy_type(str(buffer.ty.dtype))
+        return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype)
+
+    def numpy_type(self, dtype: str) -> np.dtype[np.generic]:
+        """The type that stands for `dtype`."""
+        return np.dtype(self.wide if dtype in ("float32", "float64") else dtype)
+
+    def of(self, expr: ir.Expr, guarded: bool = False) -> Evaluate:
+        """The value of `expr`; under a condition, `guarded`, it may read what is not there."""
+        kind = type(expr)
+        if kind in _BINARY:
+            guards = guarded or kind in (tirx.And, tirx.Or)
+            function, a, b = _BINARY[kind], self.of(expr.a, guarded), self.of(expr.b, guards)
+            return lambda at: function(a(at), b(at))
+        match expr:
+            case tirx.IntImm() | tirx.FloatImm():
+                # A constant has the type's own precision, however wide computations are.
+                value = np.asarray(expr.value).astype(str(expr.ty.dtype))
+                wide = value.astype(self.numpy_type(str(expr.ty.dtype)))
+                return lambda _: wide
+            case ir.Var():
+                return lambda at: at.values[expr]
+            case ir.TensorLoad():
+                return self._load(expr, guarded)
+            case tirx.Cast():
+                return self._cast(expr, guarded)
+            case tirx.Not():
+                inner = self.of(expr.a, guarded)
+                return lambda at: np.logical_not(inner(at))
+            case tirx.Let():
+                return self._let(expr, guarded)
+            case tirx.Select():
+                return self._choice(expr.condition, expr.true_value, expr.false_value, guarded)
+            case ir.Call():
+                return self._call(expr, guarded)
+        raise UnsupportedModuleError(f"{kind.__name__} cannot be evaluated: {expr}")
+
+    def place(
+        self, source: ir.Var, indices: list[ir.Expr], guarded: bool
+    ) -> Callable[[Points], tuple[Array, ...]]:
+        """The index of an element of an array; one that is outside is moved to the edge if `guarded`."""
+        parts = [self.of(index, guarded) for index in indices]
+
+        def index(at: Points) -> tuple[Array, ...]:
+            found = [part(at) for part in parts]
+            for d, (one, size) in enumerate(zip(found, at.buffers[source].shape, strict=True)):
+                if np.any(np.less(one, 0) | np.greater_equal(one, size)):
+                    if not guarded:
+                        raise IndexError(f"{source.name} has no such element in dimension {d}")
+                    found[d] = np.clip(one, 0, size - 1)
+            return tuple(found)
+
+        return index
+
+    def whole(self, source: ir.Var, indices: list[ir.Expr]) -> Callable[[Points], Array | None]:
+        """All of an array with its dimensions where the loops are, if each index is a loop of its size."""
+
+        def view(at: Points) -> Array | None:
+            array = at.buffers[source]
+            kept = [d for d, size in enumerate(array.shape) if size > 1]
+            loops = [at.loop_of.get(indices[d], (-1, 0)) for d in kept]
+            found = dict(loops)
+            if len(found) < len(kept) or [size for _, size in loops] != [
+                array.shape[d] for d in kept
+            ]:
+                return None
+            turned = array.reshape([array.shape[d] for d in kept]).transpose(
+                np.argsort(list(found))
+            )
+            return turned.reshape([found.get(position, 1) for position in range(len(at.sizes))])
+
+        return view
+
+    def store(self, stmt: tirx.BufferStore, value: Evaluate, guarded: bool = False) -> Run:
+        """Stores a value where `stmt` does."""
+        given = stmt.buffer, list(stmt.indices)
+        whole, place = self.whole(*given), self.place(*given, guarded)
+
+        def store(at: Points) -> None:
+            array, found = at.buffers[stmt.buffer], value(at)
+            view = whole(at) if at.where is None else None
+            if view is not None:
+                view[...] = found
+            elif at.where is None:
+                array[place(at)] = found
+            else:
+                *places, found, where = np.broadcast_arrays(*place(at), found, at.where)
+                array[tuple(one[where] for one in places)] = found[where]
+
+        return store
+
+    def _load(self, expr: ir.TensorLoad, guarded: bool) -> Evaluate:
+        given = expr.source, list(expr.indices)
+        whole, place = self.whole(*given), self.place(*given, guarded)
+
+        def load(at: Points) -> Array:
+            view = whole(at)
+            return np.asarray(at.buffers[expr.source][place(at)]) if view is None else view
+
+        return load
+
+    def _cast(self, expr: tirx.Cast, guarded: bool) -> Evaluate:
+        value, dtype = self.of(expr.value, guarded), self.numpy_type(str(expr.ty.dtype))
+        return lambda at: np.asarray(value(at)).astype(dtype)
+
+    def _let(self, expr: tirx.Let, guarded: bool) -> Evaluate:
+        value, body = self.of(expr.value, guarded), self.of(expr.body, guarded)
+
+        def let(at: Points) -> Array:
+            at.values[expr.var] = value(at)
+            return body(at)
+
+        return let
+
+    def _choice(self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, guarded: bool) -> Evaluate:
+        condition = self.of(test, guarded)
+        a, b = self.of(yes, True), self.of(no, True)
+
+        def choose(at: Points) -> Array:
+            holds = condition(at)
+            return a(at) if np.all(holds) else np.where(holds, a(at), b(at))
+
+        return choose
+
+    def _call(self, expr: ir.Call, guarded: bool) -> Evaluate:
+        name = str(expr.op.name).rpartition(".")[2] if isinstance(expr.op, ir.Op) else str(expr.op)
+        given = list(expr.args)
+        if name == "if_then_else":
+            test, yes, no = given
+            return self._choice(test, yes, no, guarded)
+        if name in ("call_pure_extern", "call_extern"):
+            name, given = str(given[0].value).removesuffix("f"), given[1:]
+        args = [self.of(arg, guarded) for arg in given]
+        if name == "reinterpret":
+            return self._reinterpreted(given[0], args[0], str(expr.ty.dtype))
+        if name not in FUNCTIONS:
+            raise UnsupportedModuleError(f"{name} cannot be evaluated: {expr}")
+        function = FUNCTIONS[name]
+        return lambda at: function(*(arg(at) for arg in args))
+
+    def _reinterpreted(self, given: ir.Expr, value: Evaluate, dtype: str) -> Evaluate:
+        bits = str(given.ty.dtype)
+        stands = self.numpy_type(dtype)
+        return lambda at: np.asarray(value(at)).astype(bits).view(dtype).astype(stands)
+
+
+def variables(part: ir.Expr) -> set[ir.Var]:
+    """The variables that an expression reads, arrays among them."""
+    found: set[ir.Var] = set()
+    tvm_ffi.structural_walk(part, (ir.Var, found.add))
+    return found
+
+
+def _towards_zero(a: Array, b: Array) -> Array:
+    if np.result_type(a, b).kind in "iu":
+        return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)))
+    return np.asarray(np.divide(a, b))
+
+
+_BINARY: Mapping[type[ir.Expr], Callable[..., Array]] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.Div: _towards_zero,
+    tirx.Mod: np.fmod,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+    tirx.BitwiseAnd: np.bitwise_and,
+    tirx.BitwiseOr: np.bitwise_or,
+    tirx.BitwiseXor: np.bitwise_xor,
+    tirx.LShift: np.left_shift,
+    tirx.RShift: np.right_shift,
+}
+
+_SAME_NAME = (
+    "exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan sinh cosh tanh asinh acosh atanh floor ceil trunc"
+    " fabs isnan isinf isfinite copysign hypot fmod nextafter ldexp bitwise_and bitwise_or bitwise_xor"
+)
+FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    **{name: getattr(np, name) for name in _SAME_NAME.split()},
+    "abs": np.abs,
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "bitwise_not": np.invert,
+    "erf": special.erf,
+    "exp10": lambda x: np.power(10, x),
+    "large_uint_imm": lambda low, high: np.asarray((int(high) << 32) | int(low), "uint64"),
+    "likely": lambda x: x,
+    "nearbyint": np.rint,
+    "pow": np.power,
+    "round": np.rint,  # halves to even, as in C
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+    "sigmoid": special.expit,
+}
+"""What a kernel may call, by its name in TVM."""
