@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import tvm
 from tvm import tirx
 
 import tvm_xengine as xe
@@ -44,7 +43,7 @@ def failed_check(report: ExportReport, folder: Path) -> int:
 
 def simplified_wrongly(patch: pytest.MonkeyPatch) -> None:
     """TVM's own simplification of indices, which is wrong for the gradients of some poolings."""
-    patch.setattr(pipeline, "HideConditions", lambda: tvm.transform.Sequential([]))
+    patch.setattr(pipeline, "FlattenBuffers", tirx.transform.FlattenBuffer)
 
 
 def copied_from_outside(patch: pytest.MonkeyPatch) -> None:
