@@ -27,12 +27,21 @@ class EmulatedGpu:
         self._library = ctypes.CDLL(str(library))
 
     def run(self, kernel: DeviceKernel, *inputs: np.ndarray) -> list[np.ndarray]:
-        """Outputs of a kernel; what it writes is poisoned with NaN first."""
-        given = [np.ascontiguousarray(array).copy() for array in inputs]
-        made = [_poison(spec.shape, spec.dtype) for spec in kernel.outputs]
+        """Outputs of a kernel; what it writes is poisoned with NaN first.
+
+        Raises
+        ------
+        AssertionError
+            If it wrote beside its tensors.
+        """
+        memory = _Memory()
+        given = [memory.holding(array) for array in inputs]
+        made = [memory.holding(_poison(spec.shape, spec.dtype)) for spec in kernel.outputs]
         for pair in kernel.inplace:
             made[pair.output] = given[pair.input]
-        scratch = [np.full(kernel.workspace_bytes, 0xFF, "uint8")] if kernel.workspace_bytes else []
+        scratch = []
+        if kernel.workspace_bytes:
+            scratch = [memory.holding(np.full(kernel.workspace_bytes, 0xFF, "uint8"))]
         arrays = [*given, *made, *scratch]
         params = list(kernel.func.params)
         assert len(params) == len(arrays)
@@ -42,7 +51,32 @@ class EmulatedGpu:
             arguments = (ctypes.c_void_p * _MOST_POINTERS)(*pointers)
             function = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
             self._library.run_launch(function, arguments, (ctypes.c_int * 6)(*shape))
+        assert memory.is_untouched_beside(), f"{kernel.name} wrote beside its tensors"
         return made
+
+
+class _Memory:
+    """Arrays with bytes in front of them and behind them that nothing may write."""
+
+    _MARGIN_BYTES = 4096
+    _PATTERN = 0x5A
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+
+    def holding(self, array: np.ndarray) -> np.ndarray:
+        """A copy of an array."""
+        block = np.full(array.nbytes + 2 * self._MARGIN_BYTES, self._PATTERN, "uint8")
+        self._blocks.append(block)
+        place = block[self._MARGIN_BYTES : -self._MARGIN_BYTES]
+        place[...] = np.ascontiguousarray(array).reshape(-1).view("uint8")
+        return place.view(array.dtype).reshape(array.shape)
+
+    def is_untouched_beside(self) -> bool:
+        beside = [
+            b[at] for b in self._blocks for at in np.s_[: self._MARGIN_BYTES, -self._MARGIN_BYTES :]
+        ]
+        return all((part == self._PATTERN).all() for part in beside)
 
 
 def launches(

@@ -86,6 +86,24 @@ def test_indices_that_divide_what_is_left_of_a_number(tmp_path):
     require_same_numbers(funcs, tmp_path)
 
 
+@needs_compiler
+def test_sums_over_two_matrices_that_are_no_products(tmp_path):
+    """dlight's schedule of products went on over zeros, which add exp(0), and are the largest of all."""
+    a, b = (te.placeholder((rows, 19), "float32", name=n) for rows, n in ((45, "a"), (70, "b")))
+    k = te.reduce_axis((0, 19), name="k")
+
+    def over(term, fold):
+        y = te.compute((45, 70), lambda i, j: fold(term(a[i, k], b[j, k]), axis=k), name="y")
+        return te.create_prim_func([a, b, y])
+
+    funcs = {
+        "likeness": over(lambda p, q: te.exp(-te.abs(p - q)), te.sum),
+        "distance": over(lambda p, q: te.abs(p - q), te.sum),
+        "largest": over(lambda p, q: -p - q, te.max),
+    }
+    require_same_numbers(funcs, tmp_path)
+
+
 @pytest.mark.slow
 @needs_compiler
 def test_dropouts_in_a_row_compute_the_same_on_an_emulated_gpu(tmp_path):

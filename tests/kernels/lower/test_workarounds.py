@@ -14,14 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from packaging.requirements import Requirement
-from tvm import ir, relax, te, tirx
+from tvm import ir, relax, s_tir, te, tirx
 from tvm.script import tirx as T
 
 from tests.commands.test_start_up import run as run_program
 from tests.kernels.kernels import NATIVE, run_kernel
 from tvm_xengine.kernels.lower import pipeline
 from tvm_xengine.kernels.lower.workarounds import WORKAROUNDS
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.kernels.te.reduction import extreme_position
 
 DELETE = "TVM no longer needs the workaround: delete it, its entry in WORKAROUNDS and this test"
@@ -49,6 +51,33 @@ def test_iter_map_simplify_divides_wrongly(monkeypatch: pytest.MonkeyPatch) -> N
     values = np.arange(8, dtype="float32").reshape(4, 2)
     (y,) = run_kernel(func, NATIVE, values)
     assert not np.array_equal(y, values[(21 - np.arange(12)) // 9, 1]), DELETE
+
+
+def test_single_conditions_of_sums_are_lost() -> None:
+    x = te.placeholder((18, 64), "float32", name="x")
+    k = te.reduce_axis((0, 64), name="k")
+    y = te.compute((18,), lambda i: te.sum(x[i, k], k), name="y")
+    schedule = s_tir.Schedule(te.create_prim_func([x, y]))
+    sums, terms = schedule.get_loops(schedule.get_sblock("y"))
+    for loop, extent, axes in (
+        (sums, 4, ("blockIdx.x", "threadIdx.y")),
+        (terms, 64, ("", "threadIdx.x")),
+    ):
+        for part, axis in zip(schedule.split(loop, [None, extent]), axes, strict=True):
+            if axis:
+                schedule.bind(part, axis)
+    target = resolve_target("cuda -arch=sm_80")
+    passes = [tirx.transform.BindTarget(target), s_tir.transform.LowerCrossThreadReduction()]
+    lowered = tvm.transform.Sequential(passes)(schedule.mod)
+    conditions: list[str] = []
+
+    def visit(realize: s_tir.SBlockRealize) -> None:
+        if realize.block.name_hint == "y_write_back":
+            conditions.append(str(realize.predicate))
+
+    tvm_ffi.structural_walk(lowered["main"].body, (s_tir.SBlockRealize, visit))
+    assert len(conditions) == 1
+    assert "< 18" not in conditions[0], DELETE
 
 
 def test_values_of_bfloat16_that_are_bound_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tvm import te, tirx
 from tvm.support import cc
+from tvm.target import Target
 
 from tests.kernels.emulated_gpu import EmulatedGpu
+from tvm_xengine.kernels import device_kinds
 from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import device_source
 from tvm_xengine.kernels.targets import resolve_target
 
@@ -79,3 +83,32 @@ def test_threads_share_each_sum(case: tuple[tuple[int, ...], tuple[int, ...]]) -
     kernel = prepare_kernel(sums_of(*case), GPU, "sums")
     source = device_source([kernel], GPU)
     assert "__shfl_down_sync" in source or "__syncthreads" in source
+
+
+@pytest.mark.parametrize("sums", [(18,), (3, 7), (2,), (33,)])
+@pytest.mark.parametrize("is_row", [True, False])
+def test_threads_that_have_no_sum_write_nothing(
+    sums: tuple[int, ...], is_row: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every schedule that can be lowered, not only of the first one."""
+    shape = (*sums, 64) if is_row else (64, *sums)
+    x = te.placeholder(shape, "float32", name="x")
+    k = te.reduce_axis((0, 64), "k")
+
+    def total(*at):
+        return te.sum(x[(*at, k.var) if is_row else (k.var, *at)], k)
+
+    func = te.create_prim_func([x, te.compute(sums, total, name="total")])
+    values = np.random.default_rng(0).integers(-9, 9, shape).astype("float32")
+    for number, schedule in enumerate(list(propose_gpu_schedules(func, GPU))):
+        one = partial(_only, schedule)
+        monkeypatch.setattr(device_kinds, "propose_gpu_schedules", one)
+        kernel = prepare_kernel(func, GPU, f"schedule {number}")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (found,) = EmulatedGpu([kernel], folder).run(kernel, values)
+        np.testing.assert_array_equal(found, values.sum(axis=-1 if is_row else 0))
+
+
+def _only(schedule: tirx.PrimFunc, _func: tirx.PrimFunc, _target: Target) -> list[tirx.PrimFunc]:
+    return [schedule]

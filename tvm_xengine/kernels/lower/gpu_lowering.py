@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
@@ -36,6 +37,7 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
             tirx.transform.BindTarget(target.with_host(host)),
             ExpandTranscendentals(),
             s_tir.transform.CanonicalizeLoop(),
+            tirx.transform.prim_func_pass(_guarded, opt_level=0, name="GuardSums"),
             s_tir.transform.LowerCrossThreadReduction(),
             s_tir.transform.LowerInitBlock(),
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -115,6 +117,26 @@ def launch_passes() -> list[tvm.transform.Pass]:
         tirx.transform.StmtSimplify(),
         tirx.transform.LowerIntrin(),
     ]
+
+
+def _guarded(
+    func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+) -> tirx.PrimFunc:
+    """Write each condition of a block twice: of a single one ``LowerCrossThreadReduction`` takes no notice.
+
+    Where threads that share a sum are more than there are sums, their results were written behind the
+    tensor.
+    """
+
+    def guarded(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        condition = realize.predicate
+        if isinstance(condition, (tirx.And, tirx.IntImm)):
+            return realize
+        twice = tirx.And(condition, condition)
+        return s_tir.SBlockRealize(realize.iter_values, twice, realize.block, realize.span)
+
+    body = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, guarded))
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _verify_limits(target: Target) -> tvm.transform.Pass:

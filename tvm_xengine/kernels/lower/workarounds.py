@@ -43,6 +43,13 @@ WORKAROUNDS = (
         ),
     ),
     Workaround(
+        "single_conditions_of_sums_are_lost",
+        "LowerCrossThreadReduction keeps a condition of a block only as part of a conjunction: threads"
+        " without a sum write behind the tensor",
+        ("tvm_xengine.kernels.lower.gpu_lowering",),
+        ("https://github.com/apache/tvm/pull/15374",),
+    ),
+    Workaround(
         "values_of_bfloat16_that_are_bound_stay",
         "BF16ComputeLegalize rewrites no Bind: bits of bfloat16 are compared as integers",
         ("tvm_xengine.kernels.lower.store_short_bindings",),

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight import gpu
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from tvm_xengine.kernels.lower.hidden_indices import hide_indices, show_indices
-from tvm_xengine.kernels.schedules.blocks import intermediates, read_blocks
+from tvm_xengine.kernels.schedules.accumulation import read_accumulation
+from tvm_xengine.kernels.schedules.blocks import Block, intermediates, read_blocks
 from tvm_xengine.kernels.schedules.gpu_sums import is_worth_sharing, share_sums
 from tvm_xengine.kernels.schedules.inline import inline_elementwise
 from tvm_xengine.kernels.schedules.threads import write_threads
@@ -35,7 +37,9 @@ def propose_gpu_schedules(func: tirx.PrimFunc, target: Target) -> Iterator[tirx.
     kernel = inlined.mod["main"]
     blocks = read_blocks(kernel)
     bare, threads = hide_indices(_without_attributes(func)), max_threads_per_block(target)
-    rules: list[Callable[[], Any]] = [_of_dlight(gpu.Matmul, bare, target)]
+    rules: list[Callable[[], Any]] = []
+    if blocks is not None and all(map(_may_be_padded, blocks)):
+        rules.append(_of_dlight(gpu.Matmul, bare, target))
     rules.append(_of_dlight(gpu.GEMV, bare, target))
     if blocks is None or any(is_worth_sharing(block) for block in blocks):
         rules.append(_of_dlight(gpu.Reduction, bare, target))
@@ -49,6 +53,21 @@ def propose_gpu_schedules(func: tirx.PrimFunc, target: Target) -> Iterator[tirx.
             yield show_indices(proposed).with_attrs(func.attrs)
     if blocks is not None:
         yield write_threads(kernel, blocks, intermediates(kernel), threads)
+
+
+def _may_be_padded(block: Block) -> bool:
+    """Whether terms that read zeros add nothing: dlight's products go on over zeros, whatever they sum."""
+    if not block.summed:
+        return True
+    fold = read_accumulation(block)
+    if fold is None or fold.fold is not tirx.Add:
+        return False
+
+    def zero(load: ir.TensorLoad) -> ir.Expr:
+        return tirx.const(0, str(load.ty.dtype))
+
+    term = sym.Analyzer().simplify(tvm_ffi.structural_map(fold.term, (ir.TensorLoad, zero)))
+    return bool(tvm_ffi.structural_equal(term, fold.ignored))
 
 
 def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
