@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,12 @@ def test_a_step_of_a_proof_is_not_longer_than_the_limit() -> None:
     found = answers(problem, "auto", 0.6, Objective.COST)
     assert found.stopped_by is StopReason.WORK
     assert 0.6 <= found.solve_s <= 0.7
+
+
+def test_a_poor_schedule_ends_a_solve_by_work_after_its_share() -> None:
+    problem = training_chain(60, 100)
+    limits = replace(Limits.by_work(2.0), poor_share=0.25, good_ratio=1.0)
+    assert 0.5 <= solve(problem, limits=limits).solve_s <= 0.6
 
 
 _PLAN = """

@@ -52,12 +52,12 @@ class ProofsInTurns:
 
     def work(self, *, at_least_once: bool) -> None:
         """Let the proofs work until they have done as much as the search, or at least one piece."""
-        if at_least_once and self._has_ended:
-            self._task.board.stop.set()  # nothing changes any more
         is_resting = at_least_once
-        while not (self._has_ended or self._is_over()) and (at_least_once or self._ahead_s < 0):
+        while not self._has_ended and (at_least_once or self._ahead_s < 0) and not self._is_over():
             at_least_once = False
             self._take_turn()
+        if self._is_over() or at_least_once:  # or nothing changes any more
+            self._task.board.stop.set()
         if is_resting:
             self._task.request.limits.clock.worked(max(0.0, self._ahead_s))
 

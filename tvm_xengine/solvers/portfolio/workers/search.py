@@ -14,15 +14,14 @@ from tvm_xengine.solvers.result import Limits, Objective
 
 def search_in_turns(task: Task) -> None:
     """Search until it is over."""
-    request = task.request
+    request, turns = task.request, _Turns(task)
     greedy_schedule(
         task.problem,
         objective=request.objective,
         on_schedule=lambda schedule, value: task.post(ScheduleFound(schedule, "greedy", value)),
-        may_go_on=lambda: not task.is_over,
+        may_go_on=lambda: not turns.is_over(),
         clock=request.limits.clock,
     )
-    turns = _Turns(task)
     if request.objective is Objective.MAKESPAN:
         turns.search_by_cost()
     number = 0
@@ -65,7 +64,7 @@ class _Turns:
             limits=Limits(share * self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed,
             start=self._start,
-            should_stop=self._is_over,
+            should_stop=self.is_over,
         )
         if found is not None:
             self.task.post(ScheduleFound(found, "local-search"))
@@ -92,9 +91,9 @@ class _Turns:
         """Whether it is over, or to begin from a better schedule of another part."""
         if self._is_slow:
             self.task.rest(self.task.options.slow_rest_s)
-        return self._is_over() or (self.task.best is not None and self.task.best[0] < self.value)
+        return self.is_over() or (self.task.best is not None and self.task.best[0] < self.value)
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it is over, after others have worked as much where work is counted."""
         self.task.others(False)
         return self.task.is_over
