@@ -44,5 +44,25 @@ def test_a_step_is_pytorchs_in_float64(network: str) -> None:
     assert max(differences((np.array(losses), found), exact).values()) < CONSTANTS
 
 
+def test_windows_of_different_sizes_are_summed() -> None:
+    """The loops over a window depend on its place."""
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 2), torch.nn.AdaptiveAvgPool2d((3, 2)), torch.nn.Flatten()
+    )
+    x = torch.randn(4, 2, 8, 6)
+    training = xe.training_step(module, x, loss="cross_entropy", optimizer=xe.SGD(RATE)).step
+    step = defined_function(training.mod, "train_step", np.float64)
+    labels = torch.tensor([0, 5, 2, 1])
+    given = dict(zip(training.batch_names, (x.numpy(), labels.numpy()), strict=True))
+    results, new = step({**training.initial_state, **given, "lr": np.asarray(RATE, "float32")})
+    exact = module.double()
+    loss = torch.nn.functional.cross_entropy(exact(x.double()), labels)
+    loss.backward()
+    assert float(results["loss"]) == pytest.approx(loss.item(), rel=1e-9)
+    for value, parameter in zip(new.values(), exact.parameters(), strict=True):
+        updated = parameter.detach() - RATE * parameter.grad
+        np.testing.assert_allclose(value.astype(float), updated, atol=CONSTANTS)
+
+
 def test_every_function_that_c_calls_is_known() -> None:
     assert set(FUNCTIONS) >= {*UNARY, *BINARY}

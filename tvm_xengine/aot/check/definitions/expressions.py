@@ -133,15 +133,17 @@ class Expressions:
         whole, place = self.whole(*given), self.place(*given, guarded)
 
         def store(at: Points) -> None:
-            array, found = at.buffers[stmt.buffer], value(at)
+            array, found = at.buffers[stmt.buffer], np.asarray(value(at))
             view = whole(at) if at.where is None else None
             if view is not None:
                 view[...] = found
             elif at.where is None:
-                array[place(at)] = found
+                places = place(at)
+                is_one = all(one.ndim == 0 for one in places)
+                array[places] = found.reshape(()) if is_one else found
             else:
-                *places, found, where = np.broadcast_arrays(*place(at), found, at.where)
-                array[tuple(one[where] for one in places)] = found[where]
+                *spread, found, where = np.broadcast_arrays(*place(at), found, at.where)
+                array[tuple(one[where] for one in spread)] = found[where]
 
         return store
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -120,7 +120,9 @@ class _Block:
         if block.match_buffers:
             raise UnsupportedModuleError(f"the block {block.name_hint} renames parts of arrays")
         self._loops = loops
-        self._sizes = tuple(int(loop.extent) for loop in loops)
+        self._limits = [(expressions.of(loop.min), expressions.of(loop.extent)) for loop in loops]
+        needed = {v for loop in loops for v in variables(loop.min) | variables(loop.extent)}
+        self._around = [k for k, loop in enumerate(loops) if loop.loop_var in needed]
         self._expressions = expressions
         self._allocated = tuple(block.alloc_buffers)
         self._bound = [
@@ -137,7 +139,12 @@ class _Block:
         always = isinstance(realize.predicate, tirx.IntImm) and bool(realize.predicate)
         self._predicate = None if always else expressions.of(realize.predicate)
         self._init = None if block.init is None else _statement(block.init, expressions)
-        sizes = {axis.var: int(axis.dom.extent) for axis in block.iter_vars}
+        domains = {axis.var: axis.dom for axis in block.iter_vars}
+        sizes = {
+            var: int(domain.extent)
+            for var, domain in domains.items()
+            if _is_zero(domain.min) and isinstance(domain.extent, tirx.IntImm)
+        }
         body = _simplified(block.body, sizes) if sizes else block.body
         self._fold: Fold | None = None
         if self._reduced and always:
@@ -152,11 +159,14 @@ class _Block:
 
     def run(self, at: Points) -> None:
         at.buffers.update({b: self._expressions.allocated(b) for b in self._allocated})
-        everything = [range(size) for size in self._sizes]
+        for ranges in self._ranges(at):
+            self._run(at, ranges)
+
+    def _run(self, at: Points, everything: list[range]) -> None:
         if self._init is not None:
             self._init(self._points(at, self._first(everything)))
         if self._fold is not None:
-            for part in self._fold.parts(self._sizes):
+            for part in self._fold.parts(everything):
                 total = self._fold.total(self._points(at, part))
                 self._fold.add(self._points(at, self._first(part)), total)
             return
@@ -165,6 +175,19 @@ class _Block:
             for k, value in zip(self._reduced, point, strict=True):
                 ranges[k] = range(value, value + 1)
             self._body(self._points(at, ranges))
+
+    def _ranges(self, at: Points) -> Iterator[list[range]]:
+        """The values of all loops; those that others depend on take one after the other."""
+        values = dict(at.values)
+
+        def of(k: int) -> range:
+            first, count = (int(limit(replace(at, values=values))) for limit in self._limits[k])
+            return range(first, first + count)
+
+        for point in product(*(of(k) for k in self._around)):
+            alone = {k: range(v, v + 1) for k, v in zip(self._around, point, strict=True)}
+            values |= {self._loops[k].loop_var: np.asarray(r.start) for k, r in alone.items()}
+            yield [alone.get(k) or of(k) for k in range(len(self._loops))]
 
     def _first(self, ranges: Sequence[range]) -> list[range]:
         """The same, but of the loops over what is reduced the first value only."""
@@ -176,9 +199,8 @@ class _Block:
         points = replace(at, values=dict(at.values), loop_of={}, sizes=sizes)
         for k, (loop, values) in enumerate(zip(self._loops, ranges, strict=True)):
             shape = [len(values) if d == k else 1 for d in range(count)]
-            first = int(loop.min) + values.start
-            points.values[loop.loop_var] = np.arange(first, first + len(values)).reshape(shape)
-            if first == 0:
+            points.values[loop.loop_var] = np.arange(values.start, values.stop).reshape(shape)
+            if values.start == 0:
                 points.loop_of[loop.loop_var] = (k, len(values))
         for var, value, evaluate in self._bound:
             points.values[var] = evaluate(points)
@@ -192,7 +214,8 @@ class _Block:
 def _simplified(stmt: tirx.Stmt, sizes: Mapping[ir.Var, int]) -> tirx.Stmt:
     """The same without variables and quotients of variables that can only be 0.
 
-    A sum over a group of channels does then not seem to depend on the number of the only group.
+    A sum over a group of channels does then not seem to depend on the number of the only group. `sizes` has
+    how many values variables take that begin at 0.
     """
 
     def index(var: ir.Var) -> ir.Expr:

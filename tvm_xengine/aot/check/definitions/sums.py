@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from string import ascii_letters
 
 import numpy as np
@@ -47,21 +48,20 @@ class Fold:
     reduced: Collection[int]
     add: Callable[[Points, Array], None]
 
-    def parts(self, sizes: Sequence[int]) -> Iterator[list[range]]:
+    def parts(self, ranges: Sequence[range]) -> Iterator[list[range]]:
         """The values of all loops, the first ones that nothing is reduced over in pieces if need be."""
-        largest = max(self.loops_of, key=lambda loops: math.prod(sizes[k] for k in loops))
-        elements = math.prod(sizes[k] for k in largest)
-        pieces = [range(0, size, size) for size in sizes]
-        for k in largest if elements > _MOST_ELEMENTS else ():
+        largest = max(self.loops_of, key=lambda loops: math.prod(len(ranges[k]) for k in loops))
+        elements = math.prod(len(ranges[k]) for k in largest)
+        steps = [max(len(values), 1) for values in ranges]
+        for k in largest:
             if k not in self.reduced and elements > _MOST_ELEMENTS:
-                step = max(_MOST_ELEMENTS * sizes[k] // elements, 1)
-                elements, pieces[k] = elements // sizes[k] * step, range(0, sizes[k], step)
-        for starts in np.ndindex(*(len(piece) for piece in pieces)):
-            first = [piece[start] for piece, start in zip(pieces, starts, strict=True)]
-            yield [
-                range(at, min(at + piece.step, piece.stop))
-                for at, piece in zip(first, pieces, strict=True)
-            ]
+                step = max(_MOST_ELEMENTS * steps[k] // elements, 1)
+                elements, steps[k] = elements // steps[k] * step, step
+        pieces = [
+            [values[at : at + step] for at in range(0, max(len(values), 1), step)]
+            for values, step in zip(ranges, steps, strict=True)
+        ]
+        yield from map(list, product(*pieces))
 
     def total(self, at: Points) -> Array:
         """The sum, or the least or largest value, over the loops; those have one value in the result."""
