@@ -138,6 +138,17 @@ def test_slices_come_first_where_time_is_too_short_for_the_whole_batch(
     assert (next(every).lowered.slices > 1) == (spare_s < 1.0)
 
 
+def test_variants_of_a_whole_batch_that_has_a_plan_come_before_slices(
+    problem: StepProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "variants_s", lambda _costed: 0.0)
+    costed, stores = problem.with_budget_ratio(1.0).costed, problem.lowered.stores
+    time_left = forms.TimeLeft(forms.cut_s(costed.offered, 2) + 0.5)
+    every = forms.forms(costed, stores, Reporter(), time_left, has_plan=True)
+    first_s = forms.any_plan_s(costed.problem) + forms.cut_s(costed.offered, 2)
+    assert time_left.left_s < first_s and next(every).lowered.slices == 1
+
+
 def test_without_time_for_variants_the_whole_batch_is_looked_at_as_it_is(
     problem: StepProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ def better_form(
     if value <= (1 + _LARGE_WASTE_RATIO) * floor:
         forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
     time_left = TimeLeft(forms_s, source=options.limits.clock)
-    every = forms(costed, stores, reporter, time_left)
+    every = forms(costed, stores, reporter, time_left, has_plan=True)
     slices = costed.lowered.slices
     found = [
         form

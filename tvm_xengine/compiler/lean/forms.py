@@ -155,6 +155,8 @@ def forms(
     stores: Stores,
     reporter: Reporter,
     time_left: TimeLeft | None = None,
+    *,
+    has_plan: bool = False,
 ) -> Iterator[CostedStep]:
     """The step with variants of its kernels, whole and then in more and more slices.
 
@@ -169,6 +171,8 @@ def forms(
         With the kernels that ops need whose own do not fit.
     time_left
         For all of it, and for plans of any cost in between; by default there is enough.
+    has_plan
+        Whether the whole batch has a plan without more variants, so that it has one with them.
     """
     time_left = time_left or TimeLeft(math.inf)
     is_beyond = working_sets(costed.problem).is_infeasible()  # with any kernels
@@ -179,7 +183,8 @@ def forms(
     slices = list(in_order_of_promise(costed, is_beyond=is_beyond)) if has_room else []
     whole_s = variants_s(costed) + any_plan_s(costed.problem)
     cut_first_s = cut_s(costed.offered, slices[0]) if slices else 0.0
-    is_hurried = slices and not is_beyond and whole_s + cut_first_s > time_left.left_s
+    first_s = whole_s if has_plan else whole_s + cut_first_s
+    is_hurried = slices and not is_beyond and first_s > time_left.left_s
     is_cut = False
     if not is_hurried:
         yield costed if is_beyond else with_variants(costed, stores, reporter)
