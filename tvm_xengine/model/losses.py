@@ -203,6 +203,37 @@ def resolved(loss: LossLike) -> Loss | LossFunction | None:
     return loss
 
 
+def over_probabilities(
+    loss: Loss | LossFunction | None, targets: object
+) -> Loss | LossFunction | None:
+    """The loss; cross-entropy as PyTorch's function where examples of targets are probabilities."""
+    (target,) = targets if isinstance(targets, list | tuple) and len(targets) == 1 else (targets,)
+    if not isinstance(loss, CrossEntropy) or loss.axis is not None:
+        return loss
+    if "float" not in str(getattr(target, "dtype", "")):
+        return loss
+    import torch
+
+    weights = loss.class_weights
+    options = {
+        "label_smoothing": loss.label_smoothing,
+        "weight": None if weights is None else torch.tensor(weights),
+    }
+    return TorchLoss("cross_entropy", options)
+
+
+def takes_outputs_alone(loss: Callable[..., object]) -> bool:
+    """Whether a loss compares the outputs with nothing, such as that of triplets."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):  # of a function in C
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(parameters) == 1 and all(one.kind in positional for one in parameters)
+
+
 def _from_torch_module(loss: Any) -> Loss | LossFunction:
     kind = type(loss).__name__
     if getattr(loss, "reduction", "mean") != "mean":

@@ -15,7 +15,9 @@ from tvm_xengine.model.losses import (
     in_pytorch,
     inferred_loss,
     is_kernel_loss,
+    over_probabilities,
     resolved,
+    takes_outputs_alone,
 )
 from tvm_xengine.model.source import Source, load_source, module_source
 from tvm_xengine.relax_ir.forward_ops import outputs_of
@@ -38,7 +40,7 @@ def model_and_loss(
     options
         As in `load_source`, for a model that is no module.
     """
-    wanted = resolved(loss)
+    wanted = over_probabilities(resolved(loss), targets)
     if is_module(model):
         source, wanted = _module_source(model, example_inputs, wanted, targets)
     else:
@@ -88,12 +90,14 @@ def _returns_loss(source: Source) -> bool:
 
 
 def _example_targets(
-    module: torch.nn.Module, inputs: object, loss: object, targets: object
+    module: torch.nn.Module, inputs: object, loss: Any, targets: object
 ) -> Sequence[Any]:
     import torch
 
     if targets is not None:
         return targets if isinstance(targets, list | tuple) else (targets,)
+    if takes_outputs_alone(loss):
+        return ()
     from tvm_xengine.frontends.torch.module import output_of
 
     output = output_of(module, inputs)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _FIXED = ("momentum", "betas")
 """Options that a compiled step keeps, and that some schedulers change."""
 
+_KEPT = "{} changes the momentum, which a compiled step keeps; create it with cycle_momentum=False"
+
 _SAME_RATIO = 1e-9
 """Rates of groups whose ratio changes by less than this share differ by rounding only."""
 
@@ -50,6 +52,8 @@ class SchedulerRates:
                 f" {taken} steps; give a new one: its rates are looked up by the"
                 " number of steps taken, also after a checkpoint"
             )
+        if _cycles_momentum(scheduler):
+            raise ValueError(_KEPT.format(name))
         self._name = name
         self._scheduler = _copied(scheduler)
         self._fixed = self._options()
@@ -67,10 +71,7 @@ class SchedulerRates:
     def _read(self) -> float:
         """The rate of the first group, when nothing but a common factor has changed."""
         if self._options() != self._fixed:
-            raise ValueError(
-                f"{self._name} changes the momentum, which a compiled step keeps;"
-                " create it with cycle_momentum=False"
-            )
+            raise ValueError(_KEPT.format(self._name))
         groups = self._scheduler.optimizer.param_groups
         first, first_initial = float(groups[0]["lr"]), float(groups[0]["initial_lr"])
         for group in groups[1:]:
@@ -94,6 +95,12 @@ def _steps_taken(scheduler: LRScheduler) -> int:
     chained: list[LRScheduler] = getattr(scheduler, "_schedulers", [])
     own: int = getattr(scheduler, "last_epoch", 0)
     return max([own, *map(_steps_taken, chained)])
+
+
+def _cycles_momentum(scheduler: LRScheduler) -> bool:
+    """Whether a scheduler, or one of those that are chained in it, changes the momentum later on."""
+    chained: list[LRScheduler] = getattr(scheduler, "_schedulers", [])
+    return getattr(scheduler, "cycle_momentum", False) or any(map(_cycles_momentum, chained))
 
 
 def _copied(scheduler: LRScheduler) -> LRScheduler:

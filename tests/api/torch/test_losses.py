@@ -81,6 +81,58 @@ def test_a_named_loss_trains_a_module_without_examples_of_its_targets(
     torch.testing.assert_close(step.state_dict()["weight"], wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1, "weight": torch.rand(CLASSES)}])
+def test_cross_entropy_takes_probabilities_where_examples_are(
+    compile_step: Compile, options: dict[str, Any]
+) -> None:
+    loss, targets = nn.CrossEntropyLoss(**options), torch.softmax(NUMBERS, 1)
+    module, inputs = nn.Linear(4, CLASSES), torch.randn(SAMPLES, 4)
+    step = compile_step(module, inputs, loss=loss, example_targets=targets, optimizer=xe.SGD(RATE))
+    assert float(step(inputs, targets)) == pytest.approx(loss(module(inputs), targets).item())
+
+
+class Triplets(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, CLASSES)
+
+    def forward(self, *points: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(map(self.linear, points))
+
+
+def test_a_loss_of_the_outputs_alone_needs_no_targets(compile_step: Compile) -> None:
+    module, inputs = Triplets(), torch.randn(3, SAMPLES, 4).unbind()
+
+    def loss(outputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return functional.triplet_margin_loss(*outputs)
+
+    step = compile_step(module, inputs, loss=loss, optimizer=xe.SGD(RATE))
+    assert float(step(*inputs)) == pytest.approx(loss(module(*inputs)).item())
+
+
+class Scores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.linspace(-30, 15, CLASSES * SAMPLES).reshape(-1, CLASSES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scores + x
+
+
+@pytest.mark.parametrize("options", [{}, {"pos_weight": torch.rand(CLASSES)}])
+def test_scores_of_negatives_have_small_gradients_to_the_last_digit(
+    compile_step: Compile, options: dict[str, Any]
+) -> None:
+    """Adam takes steps of its rate where all gradients are rounding errors."""
+    loss, module = nn.BCEWithLogitsLoss(reduction="sum", **options), Scores()
+    inputs = targets = torch.zeros(SAMPLES, CLASSES)
+    step = compile_step(module, inputs, loss=loss, optimizer=xe.SGD(RATE, momentum=0.5))
+    step(inputs, targets)
+    loss(module(inputs), targets).backward()
+    found = step.executable.read_state()["scores_velocity"]
+    torch.testing.assert_close(torch.tensor(found), module.scores.grad, rtol=1e-5, atol=0)
+
+
 def test_a_function_over_other_targets_is_refused_with_advice() -> None:
     with pytest.raises(xe.XEngineError, match=r"shape \(6, 3\), so give example_targets"):
         xe.training_step(

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -137,10 +138,11 @@ def test_what_is_not_known_beforehand_is_refused(compile_step: Compile) -> None:
 
 
 def test_a_scheduler_that_does_more_than_scale_the_rate_is_refused() -> None:
-    rates = as_schedule(lr_scheduler.OneCycleLR(sgd(), 0.3, total_steps=9))
-    assert rates is not None
-    with pytest.raises(ValueError, match="cycle_momentum=False"):
-        rates(1)
+    cycle, optimizer = partial(lr_scheduler.OneCycleLR, max_lr=0.3, total_steps=9), sgd()
+    constant = lr_scheduler.ConstantLR(optimizer)
+    for one in (cycle(sgd()), lr_scheduler.ChainedScheduler([constant, cycle(optimizer)])):
+        with pytest.raises(ValueError, match="cycle_momentum=False"):
+            as_schedule(one)
     groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (0.1, 0.2)]
     apart = torch.optim.SGD(groups)
     falling = as_schedule(lr_scheduler.LambdaLR(apart, [lambda _k: 1.0, lambda k: 0.5**k]))

@@ -425,8 +425,9 @@ def _with_advice(refusal: str, error: Exception) -> str:
         return (
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
             " `if t > 0` do, and so do a batch norm with momentum=None, a transformer that is not told"
-            " whether its mask is causal, and a distribution that checks its arguments; compute with the"
-            " tensor (give tgt_is_causal or is_causal; Distribution.set_default_validate_args(False))"
+            " whether its mask is causal, a distribution that checks its arguments, and GaussianNLLLoss,"
+            " which checks the variance; compute with the tensor (give tgt_is_causal or is_causal;"
+            " Distribution.set_default_validate_args(False))"
         )
     if _OPERATOR.fullmatch(refusal):
         return (

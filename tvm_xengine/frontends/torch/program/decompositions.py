@@ -1,4 +1,5 @@
-"""Decompositions for operators of which PyTorch's own compute something else than the operator does."""
+"""Decompositions for operators of which PyTorch's own compute something else than the operator does,
+or have another derivative."""
 
 from __future__ import annotations
 
@@ -27,9 +28,7 @@ def _multilabel_margin_loss(
     lost = torch.where(pairs, margins, torch.zeros_like(margins)).sum((1, 2)) / classes
     if scores.dim() < 2:
         lost = lost[0]
-    if reduction == _MEAN:
-        return lost.mean()
-    return lost.sum() if reduction == _SUM else lost
+    return _reduced(lost, reduction)
 
 
 def _multilabel_margin_loss_forward(
@@ -37,6 +36,30 @@ def _multilabel_margin_loss_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """With the mask of labels, which only PyTorch's backward pass reads."""
     return _multilabel_margin_loss(scores, target, reduction), torch.zeros_like(scores)
+
+
+def _binary_cross_entropy_with_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    """With PyTorch's derivative, ``sigmoid(x) - target``, however small it is.
+
+    That of its decomposition is ``1 - target - sigmoid(-x)``: 0 or a rounding error where negatives are
+    recognised with confidence, which Adam makes steps of.
+    """
+    positive = target if pos_weight is None else target * pos_weight
+    every = 1 if pos_weight is None else positive + 1 - target
+    lost = -every * torch.nn.functional.logsigmoid(-x) - positive * x
+    return _reduced(lost if weight is None else lost * weight, reduction)
+
+
+def _reduced(lost: torch.Tensor, reduction: int) -> torch.Tensor:
+    if reduction == _MEAN:
+        return lost.mean()
+    return lost.sum() if reduction == _SUM else lost
 
 
 def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
@@ -88,6 +111,7 @@ def _linear_cross_entropy_of_each(*given: Any) -> torch.Tensor:
 
 
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
     torch.ops.aten.multilabel_margin_loss.default: _multilabel_margin_loss,
     torch.ops.aten.renorm.default: _renorm,
     torch.ops.aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss_forward,
