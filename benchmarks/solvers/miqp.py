@@ -9,7 +9,7 @@ import tvm_xengine as xe
 from benchmarks.record import record
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact.tight import formulate_tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.miqp.solve import copies_for
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 from tvm_xengine.solvers.solve import solve

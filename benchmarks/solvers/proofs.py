@@ -14,7 +14,7 @@ from benchmarks.solvers.training_graphs import problem_of
 from tests.solvers.samples.networks import single
 from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import solve
 

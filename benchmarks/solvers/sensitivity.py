@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy import lean_order
 from tvm_xengine.solvers.greedy import solve as greedy
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search import annealer, driver
 from tvm_xengine.solvers.result import Limits, Objective
 

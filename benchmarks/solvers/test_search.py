@@ -15,7 +15,7 @@ import pytest
 
 from tests.solvers.samples.networks import residual, single, transformer, unet
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.compiled.decisions import keep_all_decisions
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of

@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.published.baselines.placed import run_once
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets

@@ -24,7 +24,7 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.lean_order import in_grouped_order
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.starts import schedule_beyond_budgets
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.time_source import MACHINE_TIME, MachineTime

@@ -11,7 +11,7 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.relaxation.loads import makespan_floor
 from tvm_xengine.solvers.result import Objective
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.solvers.samples.networks import pair, single, unet
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.annealer import Annealer
 from tvm_xengine.solvers.local_search.compiled.decisions import (
     Decisions,

@@ -14,7 +14,10 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.residency import _Walk
 from tvm_xengine.scheduling.schedule import Free, Schedule, Step
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    IndexedProblem,
+)
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.state import ScheduleState
 

@@ -9,7 +9,7 @@ from functools import cache
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.request import PROOF_RATIO, Request
 from tvm_xengine.solvers.result import Limits, Objective

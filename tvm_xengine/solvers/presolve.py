@@ -16,7 +16,10 @@ import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule, Transfer
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    IndexedProblem,
+)
 from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Objective, SolveResult

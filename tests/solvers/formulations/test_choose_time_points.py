@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import chain, single
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.relaxation.choose import neediest, with_suggested
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits
 from tvm_xengine.solvers.result import Objective

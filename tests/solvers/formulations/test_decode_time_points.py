@@ -15,7 +15,7 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.relaxation.decode import CannotCarryOutError, decode_time_points
 from tvm_xengine.solvers.relaxation.periods import periods_in_given_order
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points

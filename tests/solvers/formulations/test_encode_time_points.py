@@ -15,7 +15,7 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import (

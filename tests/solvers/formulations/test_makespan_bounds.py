@@ -20,7 +20,7 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.relaxation.encode import projected
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits, periods_in_every_order

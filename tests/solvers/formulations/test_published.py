@@ -21,7 +21,7 @@ from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published.checkmate import formulate_checkmate
 from tvm_xengine.solvers.published.cuts import Cut, Cuttable, best_executable, no_good

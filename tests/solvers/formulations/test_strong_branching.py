@@ -8,7 +8,7 @@ from tests.solvers.samples.chains import training_chain
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.strong_branching import with_chosen_time_points

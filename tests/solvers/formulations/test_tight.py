@@ -14,7 +14,7 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.result import Objective
 
 

@@ -16,7 +16,10 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    IndexedProblem,
+)
 from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     Periods,

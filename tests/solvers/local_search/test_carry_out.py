@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.carry_out import RelaxationDecoder
 from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_time_points
 from tvm_xengine.solvers.relaxation.periods import (

@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import schedule_left_in, scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import view_of

@@ -22,7 +22,7 @@ from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.lean_order import in_lean_order
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
 from tvm_xengine.solvers.local_search.blocks import surroundings_of
 from tvm_xengine.solvers.local_search.compiled.anneal import STATUS, anneal
 from tvm_xengine.solvers.local_search.compiled.decisions import (

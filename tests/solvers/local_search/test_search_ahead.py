@@ -12,7 +12,7 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import view_of

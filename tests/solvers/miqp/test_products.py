@@ -17,7 +17,7 @@ from tvm_xengine.solvers.backends.table import backend_function
 from tvm_xengine.solvers.exact.copies import Copies, CopiesAsProducts, CopiesOverLinks
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
 from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.result import Objective
 
 

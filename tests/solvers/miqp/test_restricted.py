@@ -16,7 +16,7 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exact.copies import CopiesAsProducts
 from tvm_xengine.solvers.exact.tight import formulate_tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.miqp.restricted import restricted
 from tvm_xengine.solvers.miqp.windows import excess_of_ops, parts_of, windows
 from tvm_xengine.solvers.program import Program

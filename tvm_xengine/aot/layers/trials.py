@@ -19,7 +19,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.subsets.choose import Refusal
 from tvm_xengine.planning.subsets.relaxation import Row, Subset
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.result import Objective, Status
 from tvm_xengine.training.step import TrainingStep
 

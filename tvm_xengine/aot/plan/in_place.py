@@ -14,7 +14,7 @@ from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.step_program import Operand
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import WorkingSets, working_sets
 

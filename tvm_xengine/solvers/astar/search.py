@@ -30,7 +30,11 @@ from tvm_xengine.solvers.astar.view import (
     is_within_reach,
     view_of,
 )
-from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    ANYWHERE,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.presolve import without_dominated_runs
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective

@@ -18,7 +18,10 @@ from tvm_xengine.solvers.backends.process import run_backend
 from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
 from tvm_xengine.solvers.exact import tight
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    IndexedProblem,
+)
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.cuts import Cuttable, best_executable

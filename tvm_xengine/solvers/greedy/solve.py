@@ -14,7 +14,11 @@ from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.solvers.greedy.eviction import DeadEndError, Weights
 from tvm_xengine.solvers.greedy.lean_order import in_grouped_order, in_lean_order
 from tvm_xengine.solvers.greedy.walk import Walk
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.indexed import (
+    Floats,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
 

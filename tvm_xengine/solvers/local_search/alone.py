@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult

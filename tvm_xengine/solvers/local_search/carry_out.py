@@ -14,7 +14,11 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Free, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import live_bytes
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.indexed import (
+    Floats,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.local_search.compiled.decisions import (
     EVERYWHERE,
     Decisions,

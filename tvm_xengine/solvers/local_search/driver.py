@@ -10,7 +10,7 @@ import numpy as np
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.greedy.solve import accepted, greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
 from tvm_xengine.solvers.local_search.annealer import Annealer
 from tvm_xengine.solvers.local_search.compiled.decisions import Decisions, assign, copied
 from tvm_xengine.solvers.local_search.compiled.decode import decode

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.indexed import (
+    Floats,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.portfolio.options import PortfolioOptions
 from tvm_xengine.solvers.portfolio.streams import stream_bounds

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, RunProgram
-from tvm_xengine.solvers.indexed import Floats, index_problem
+from tvm_xengine.solvers.index_problem import index_problem
+from tvm_xengine.solvers.indexed import (
+    Floats,
+)
 from tvm_xengine.solvers.portfolio.bound import worthwhile_gap
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.relaxation.choose import (

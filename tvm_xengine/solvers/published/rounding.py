@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions
 from tvm_xengine.solvers.backends.process import run_backend
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.published.bundles import Bundles
 from tvm_xengine.solvers.published.checkmate import (
     CheckmateModel,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.indexed import (
+    Floats,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.result import Objective
 
 _ROUNDS = 200

@@ -10,7 +10,7 @@ import numpy as np
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome, RunProgram
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.relaxation.choose import neediest, pressed_ops, spread, trunk_of
 from tvm_xengine.solvers.relaxation.options import DEFAULTS
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
 from tvm_xengine.solvers.exact.tight import formulate_tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.portfolio.backend import run_for
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.events import BoundProven, ScheduleFound

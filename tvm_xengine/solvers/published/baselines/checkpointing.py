@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.indexed import index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
 from tvm_xengine.solvers.published.baselines.chain import Chain, chain_of, replay
 from tvm_xengine.solvers.request import Request
 

@@ -9,7 +9,11 @@ import numpy as np
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.indexed import NONE, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.indexed import (
+    NONE,
+    IndexedProblem,
+)
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.state import ScheduleState
 
