@@ -45,11 +45,34 @@ Evaluate = Callable[[Points], Array]
 Run = Callable[[Points], None]
 
 
+_ROUNDING_ERROR = 2.0**-24
+"""Of a sum of two in float32, relative to it."""
+
+
 @dataclass(frozen=True)
 class Expressions:
-    """Makes functions of expressions; `wide` stands for the wide types of floating-point numbers."""
+    """Makes functions of expressions; `wide` stands for the wide types of floating-point numbers.
+
+    Attributes
+    ----------
+    errors
+        Where given, sums are off by what this draws, as sums in float32 are.
+    """
 
     wide: DTypeLike
+    errors: np.random.Generator | None = None
+
+    def rounded(self, total: Array, terms: int) -> Array:
+        """A sum of so many terms, off as one that takes them one after the other (Higham 2002, section 4.2).
+
+        Each addition rounds, so the errors add up as a random walk does. What is drawn is 5 to 12 times as
+        large as the errors of such sums of normal numbers (tests), as other loops add in other orders.
+        """
+        if self.errors is None or total.dtype.kind != "f":
+            return total
+        drawn = self.errors.standard_normal(total.shape)
+        scale = np.abs(total) + np.sqrt(np.mean(np.square(total)))
+        return np.asarray(total + drawn * _ROUNDING_ERROR * np.sqrt(terms) * scale, total.dtype)
 
     def allocated(self, buffer: ir.Var) -> Array:
         """Memory for an array, which holds nothing yet."""

@@ -60,8 +60,13 @@ class DefinedFunction:
         return results, dict(zip(replaced, fields[count:], strict=True))
 
 
-def defined_function(mod: tvm.IRModule, func_name: str, wide: DTypeLike) -> DefinedFunction:
-    """The function `func_name`, each kernel as it is defined.
+def defined_function(
+    mod: tvm.IRModule,
+    func_name: str,
+    wide: DTypeLike,
+    errors: np.random.Generator | None = None,
+) -> DefinedFunction:
+    """The function `func_name`, each kernel as it is defined; sums off by `errors`, if given.
 
     Raises
     ------
@@ -69,7 +74,7 @@ def defined_function(mod: tvm.IRModule, func_name: str, wide: DTypeLike) -> Defi
         If an op has no kernel, or one with a statement or an expression that is not known.
     """
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
-    func, expressions = lowered[func_name], Expressions(wide)
+    func, expressions = lowered[func_name], Expressions(wide, errors)
     calls = [kernel_call(at, b) for at, b in enumerate(single_block(func).bindings)]
     kernels = {
         call.kernel.name_hint: definition_of(lowered[call.kernel], len(call.args), expressions)

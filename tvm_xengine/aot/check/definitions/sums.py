@@ -40,6 +40,8 @@ class Fold:
         The loops over what is reduced.
     add
         Stores what it is given with what is there.
+    expressions
+        Says how sums are rounded.
     """
 
     operator: np.ufunc
@@ -47,6 +49,7 @@ class Fold:
     loops_of: Sequence[Collection[int]]
     reduced: Collection[int]
     add: Callable[[Points, Array], None]
+    expressions: Expressions
 
     def parts(self, ranges: Sequence[range]) -> Iterator[list[range]]:
         """The values of all loops, the first ones that nothing is reduced over in pieces if need be."""
@@ -65,6 +68,12 @@ class Fold:
 
     def total(self, at: Points) -> Array:
         """The sum, or the least or largest value, over the loops; those have one value in the result."""
+        total = self._exact(at)
+        if self.operator is not np.add:
+            return total
+        return self.expressions.rounded(total, math.prod(at.sizes[k] for k in self.reduced))
+
+    def _exact(self, at: Points) -> Array:
         values = [np.asarray(factor(at)) for factor in self.factors]
         if len(values) == 1:
             shape = [1] * (len(at.sizes) - values[0].ndim) + list(values[0].shape)
@@ -123,6 +132,7 @@ def fold_of(
         [_loops(factor, loops_of) for factor in factors],
         reduced,
         add,
+        expressions,
     )
 
 
