@@ -69,18 +69,21 @@ class _Phase:
 def _phases(
     term: ir.Expr, ignored: ir.Expr, spatial: Sequence[Axis], summed: Sequence[Axis]
 ) -> list[_Phase] | None:
-    """Phases in which a condition on a remainder is known; else the term is to be what is `ignored`."""
+    """Phases in which a condition on a remainder is known.
+
+    None where a term counts although the condition does not hold, that is where it is not `ignored`.
+    """
     if not summed:
         return None
     for condition in _remainder_conditions(term):
-        if not tvm_ffi.structural_equal(_where_false(term, condition), ignored):
-            continue
         mine = [axis for axis in spatial if mentions(condition, axis.var)]
         other = [axis for axis in summed if mentions(condition, axis.var)]
         if len(mine) != 1 or len(other) > 1:
             continue
         stride = int(condition.a.b)
         if stride > _MAX_STRIDE:
+            continue
+        if not tvm_ffi.structural_equal(_where_false(term, condition), ignored):
             continue
         phases = []
         for remainder in range(min(stride, mine[0].extent)):
