@@ -34,6 +34,25 @@ def test_polynomials_are_right_to_a_few_units_in_the_last_place(name, descriptio
     np.testing.assert_allclose(apply(ours, x, description), numpys(x.astype("float64")), rtol=2e-6)
 
 
+@pytest.mark.parametrize("description", [NATIVE, BASELINE])
+def test_what_saturates_reaches_one_and_never_exceeds_it(description):
+    x = np.concatenate([np.linspace(-20, 20, 20001), [-np.inf, -1e30, 1e30, np.inf]])
+    x = x.astype("float32")
+    for name, saturated in (("tanh", 9.1), ("erf", 4.0), ("sigmoid", 17.0)):
+        y = apply(FUNCTIONS[name][0], x, description)
+        assert np.abs(y).max() == 1, name
+        np.testing.assert_array_equal(y[x > saturated], 1, name)
+        if name != "sigmoid":
+            np.testing.assert_array_equal(y[x < -saturated], -1, name)
+
+
+def test_the_slope_of_a_hyperbolic_tangent_is_that_of_the_rounded_one():
+    """1 - y * y, as gradients compute it, is off by no more than a unit in the last place of y."""
+    x = np.linspace(-12, 12, 9601).astype("float32")
+    y = apply(te.tanh, x).astype("float64")
+    np.testing.assert_allclose(1 - y * y, 1 / np.cosh(x.astype("float64")) ** 2, atol=1.3e-7)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_not_a_number_stays_one(name):
     y = apply(FUNCTIONS[name][0], np.array([np.nan, 0.0, np.nan], "float32"))

@@ -15,6 +15,7 @@ UNARY = {
     "cos": "cos",
     "cosh": "cosh",
     "erf": "erf",
+    "erfc": "erfc",
     "exp": "exp",
     "exp2": "exp2",
     "fabs": "fabs",

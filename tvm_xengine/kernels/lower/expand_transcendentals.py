@@ -22,22 +22,21 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
 _EXP_UNDERFLOW, _EXP_OVERFLOW = -87.0, 89.0
 """Below the first the result is no normal number of float32, above the second it is infinite."""
 
-# Rational approximations x * p(x^2) / q(x^2) of Eigen's ptanh and XLA's erf, for float32.
-_TANH_LIMIT = 7.90531110763549805
-_TANH_P = (
-    -2.76076847742355e-16,
-    2.00018790482477e-13,
-    -8.60467152213735e-11,
-    5.12229709037114e-08,
-    1.48572235717979e-05,
-    6.37261928875436e-04,
-    4.89352455891786e-03,
+# tanh(x) = x + x^3 * p(x^2) for |x| < 0.625, else 1 - 2 / (exp(2 |x|) + 1); coefficients of tanhf in
+# Cephes. Gradients read 1 - tanh(x)^2, which a rational function over the whole range makes noise of.
+_TANH = (
+    -5.70498872745e-3,
+    2.06390887954e-2,
+    -5.37397155531e-2,
+    1.33314422036e-1,
+    -3.33332819422e-1,
 )
-_TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+_TANH_SMALL = 0.625
+
 _ERF_LIMIT = 4.0
 """Beyond it erf is 1 in float32."""
 
-# Coefficients of the same form as those of tanh.
+# Rational approximation x * p(x^2) / q(x^2) of XLA's erf, for float32.
 _ERF_P = (
     -2.72614225801306e-10,
     2.77068142495902e-08,
@@ -62,16 +61,17 @@ class ExpandTranscendentals:
 
     .. code-block:: python
 
-        y[i] = T.tanh(x[i])
+        y[i] = T.erf(x[i])
 
     becomes, with the square written out,
 
     .. code-block:: python
 
-        y[i] = T.let(c, clip(x[i]), c * P(c * c) / Q(c * c))
+        y[i] = clip(T.let(c, clip(x[i]), c * P(c * c) / Q(c * c)))
 
-    The relative error is a few units in the last place of float32. NaN stays NaN, ``exp`` of less
-    than -87 is zero. Hyperbolic sine and cosine, which LLVM lacks, are written so in every type.
+    The relative error is a few units in the last place of float32, and what is at most 1 is at most 1.
+    NaN stays NaN, ``exp`` of less than -87 is zero. Hyperbolic sine and cosine, which LLVM lacks, are
+    written so in every type.
     Functions of something in bfloat16 stay: ``BF16ComputeLegalize`` does not look
     into the value of a let, so this must run once more behind it.
     """
@@ -86,12 +86,27 @@ class ExpandTranscendentals:
 
 
 def _expand(call: ir.Call) -> ir.Expr:
-    if not isinstance(call.op, ir.Op) or call.op.name not in _EXPANSIONS:
+    name = call.op.name if isinstance(call.op, ir.Op) else ""
+    if name not in _EXPANSIONS and name not in _CALLS:
         return call
-    is_short = str(call.ty.dtype) == "float32"
-    if _has_bfloat16(call.args[0]) or not (is_short or call.op.name in _HYPERBOLIC):
+    (x,), dtype = call.args, str(call.ty.dtype)
+    if _has_bfloat16(x):
         return call
-    return _let(call.args[0], _EXPANSIONS[call.op.name])
+    if dtype == "float16":
+        return tirx.Cast(dtype, _let(tirx.Cast("float32", x), _EXPANSIONS.get(name, _call(name))))
+    if name in _EXPANSIONS and (dtype == "float32" or name in _HYPERBOLIC):
+        return _let(x, _EXPANSIONS[name])
+    return _call(name)(x) if name in _CALLS else call
+
+
+def _call(name: str) -> Callable[[ir.Expr], ir.Expr]:
+    """A function of the C library."""
+
+    def called(x: ir.Expr) -> ir.Expr:
+        dtype = str(x.ty.dtype)
+        return tirx.call_pure_extern(dtype, f"{_CALLS[name]}{'f' * (dtype == 'float32')}", x)
+
+    return called
 
 
 def _has_bfloat16(expr: ir.Expr) -> bool:
@@ -131,7 +146,13 @@ def _sigmoid(x: ir.Expr) -> ir.Expr:
 
 
 def _tanh(x: ir.Expr) -> ir.Expr:
-    return _let(_clip(x, _TANH_LIMIT), lambda c: _rational(c, _TANH_P, _TANH_Q))
+    near = _let(x * x, lambda s: (_polynomial(_TANH, s) * s + 1.0) * x)
+    grown = _let(tirx.abs(x) * 2.0, _exp)
+    far = _let(
+        _f32(1.0) - _f32(2.0) / (grown + 1.0),
+        lambda y: tirx.Select(x < 0.0, _f32(0.0) - y, y),
+    )
+    return tirx.Select(tirx.abs(x) < _TANH_SMALL, near, far)
 
 
 def _cosh(x: ir.Expr) -> ir.Expr:
@@ -160,11 +181,10 @@ def _of_half_exponential(x: ir.Expr, body: Callable[[ir.Expr], ir.Expr]) -> ir.E
 
 
 def _erf(x: ir.Expr) -> ir.Expr:
-    return _let(_clip(x, _ERF_LIMIT), lambda c: _rational(c, _ERF_P, _ERF_Q))
+    def rational(c: ir.Expr) -> ir.Expr:
+        return _let(c * c, lambda s: c * _polynomial(_ERF_P, s) / _polynomial(_ERF_Q, s))
 
-
-def _rational(x: ir.Expr, above: Sequence[float], below: Sequence[float]) -> ir.Expr:
-    return _let(x * x, lambda s: x * _polynomial(above, s) / _polynomial(below, s))
+    return _let(_let(_clip(x, _ERF_LIMIT), rational), lambda y: _clip(y, 1.0))
 
 
 def _polynomial(coefficients: Sequence[float], x: ir.Expr) -> ir.Expr:
@@ -198,3 +218,5 @@ _EXPANSIONS: dict[str, Callable[[ir.Expr], ir.Expr]] = {
     "tirx.sinh": _sinh,
 }
 _HYPERBOLIC = ("tirx.cosh", "tirx.sinh")
+_CALLS = {"tirx.tanh": "tanh", "tirx.atanh": "atanh"}
+"""Functions of the C library that TVM writes out with cancellation near zero: of 1e-17 it makes 0."""

@@ -10,7 +10,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV, ScheduleError
 
 _COSTLY = frozenset(
-    ["exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "tan"]
+    ["exp", "exp2", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "tan"]
 )
 _MOST_REPEATED = 500
 """Expressions."""
@@ -82,8 +82,10 @@ def _has_costly_call(stmt: tirx.Stmt) -> bool:
     found: list[str] = []
 
     def visit(call: ir.Call) -> None:
-        if isinstance(call.op, ir.Op) and _short_name(call.op) in _COSTLY:
-            found.append(call.op.name)
+        name = _short_name(call.op) if isinstance(call.op, ir.Op) else ""
+        is_library = name == "call_pure_extern" and "float" in str(call.ty.dtype)
+        if name in _COSTLY or is_library:
+            found.append(name)
 
     tvm_ffi.structural_walk(stmt, (ir.Call, visit))
     return bool(found)

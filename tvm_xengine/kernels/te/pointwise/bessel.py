@@ -10,6 +10,7 @@ from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.pointwise.function import Pointwise, const, either, isnan, select, zero
 from tvm_xengine.kernels.te.pointwise.functions import log1p
+from tvm_xengine.kernels.te.pointwise.special import erfc
 
 _FAR = 20.0
 """From here on the asymptotic series holds to 1e-16: its least term is exp(-2 x) of the first."""
@@ -89,7 +90,7 @@ def erfcx(a: Expr) -> Expr:
     for k in range(_FRACTION_TERMS, 0, -1):
         rest = x + (k / 2) / rest
     square = te.exp(x * x)
-    value = select(x < _FRACTION_FROM, square * (1.0 - te.erf(x)), (1 / sqrt(pi)) / rest)
+    value = select(x < _FRACTION_FROM, square * erfc(x), (1 / sqrt(pi)) / rest)
     return select(a < zero(a), 2.0 * square - value, value)
 
 

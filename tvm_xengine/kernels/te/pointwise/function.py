@@ -78,6 +78,32 @@ def isnan(a: Expr) -> Expr:
     return tvm.tirx.isnan(wide)
 
 
+def in_single(function: Callable[[Expr], Expr], a: Expr) -> Expr:
+    """A function of a number, which one of two bytes is widened for."""
+    dtype = str(a.ty.dtype)
+    if dtype in ("float32", "float64"):
+        return function(a)
+    return function(a.astype("float32")).astype(dtype)
+
+
+def library(name: str, *values: Expr) -> Expr:
+    """A function of the C library, which LLVM and CUDA call by its name."""
+    dtype = str(values[0].ty.dtype)
+    suffix = "" if dtype == "float64" else "f"
+    return tvm.tirx.call_pure_extern(dtype, f"{name}{suffix}", *values)
+
+
+def named(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """What is made of a value that is computed once, however often it is read."""
+    var = tvm.ir.Var("v", str(value.ty.dtype))
+    return tvm.tirx.Let(var, value, body(var))
+
+
+def with_sign(a: Expr, b: Expr) -> Expr:
+    """The size of the first with the sign of the second."""
+    return tvm.tirx.copysign(a, b)
+
+
 def zero_times(a: Expr) -> Expr:
     """0 * a, NaN where `a` is not finite; TVM makes the product itself 0."""
     return select(te.abs(a) < float("inf"), zero(a), const(float("nan"), a))

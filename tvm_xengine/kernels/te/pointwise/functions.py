@@ -16,9 +16,12 @@ from tvm_xengine.kernels.te.pointwise.function import (
     const,
     either,
     greater,
+    in_single,
     isnan,
     lesser,
+    library,
     select,
+    with_sign,
     zero,
 )
 
@@ -26,22 +29,17 @@ from tvm_xengine.kernels.te.pointwise.function import (
 def expm1(a: Expr) -> Expr:
     """exp(a) - 1 without cancellation, by 2 tanh(a / 2) / (1 - tanh(a / 2))."""
     t = te.tanh(a * 0.5)
-    return select(a < 1.0, t * 2.0 / (1.0 - t), te.exp(a) - 1.0)
+    return select(te.abs(a) < 1.0, t * 2.0 / (1.0 - t), te.exp(a) - 1.0)
 
 
 def log1p(a: Expr) -> Expr:
-    """log(1 + a) without cancellation: Goldberg's correction of the rounded 1 + a."""
-    u = a + 1.0
-    corrected = te.log(u) * a / select(u == 1.0, const(1, u), u - 1.0)
-    # Infinite and NaN arguments would make NaN of the quotient.
-    plain = either(isnan(u), u > 1e15, u <= zero(u))
-    return select(u == 1.0, a, select(plain, te.log(u), corrected))
+    """log(1 + a) without cancellation; TVM takes (1 + a) - 1, which others correct it by, for a."""
+    return in_single(tvm.tirx.log1p, a)
 
 
 def remainder_to_zero(a: Expr, b: Expr) -> Expr:
-    """C's fmod, which is exact; LLVM calls it by its name."""
-    dtype = str(a.ty.dtype)
-    return tvm.tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", a, b)
+    """C's fmod, which is exact."""
+    return library("fmod", a, b)
 
 
 def _floor_remainder(a: Expr, b: Expr) -> Expr:
@@ -199,10 +197,6 @@ def _loss_slopes(bound_of: Callable[[float], float]) -> tuple[Formula, Formula]:
     )
 
 
-def _with_sign(a: Expr, b: Expr) -> Expr:
-    return tvm.tirx.copysign(a, b)
-
-
 FUNCTIONS: dict[str, Pointwise] = {
     "abs_power": Pointwise(
         lambda a, p: te.power(te.abs(a), const(p, a)),
@@ -252,7 +246,7 @@ FUNCTIONS: dict[str, Pointwise] = {
         ),
     ),
     "copysign": Pointwise(
-        _with_sign,
+        with_sign,
         (
             lambda g, a, y: select(
                 a == zero(a), zero(g), g * y / select(a == zero(a), const(1, a), a)
