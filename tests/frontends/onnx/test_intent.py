@@ -277,6 +277,34 @@ def test_parameters_buffers_and_constants_are_as_the_newer_exporter_tells() -> N
     assert not model.notes
 
 
+def test_what_an_exporter_computed_of_parameters_is_told() -> None:
+    """As PyTorch's newer exporter writes ``exp(both)``, a weight norm, and a weight it turned."""
+    weights = {name: random(4, 4) for name in ("both", "val_0", "val_1", "val_2")}
+    chain = ["x", "t0", "t1", "t2", "y"]
+    nodes = [
+        helper.make_node("MatMul", [chain[at], name], [chain[at + 1]])
+        for at, name in enumerate(weights)
+    ]
+    given = made(nodes, weights)
+    given.producer_name = "pytorch"
+    signature = given.graph.metadata_props.add()
+    signature.key = "pkg.torch.export.ExportedProgram.graph_signature"
+    signature.value = "".join(
+        f"\np: PARAMETER target='{name}'" for name in ("both", "size", "direction", "l.weight")
+    )
+    sources = {"val_0": ["both"], "val_1": ["size", "direction"], "val_2": ["l.weight"]}
+    for name, computed_of in sources.items():
+        info = given.graph.value_info.add()
+        info.CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 4)))
+        folded = info.metadata_props.add()
+        folded.key, folded.value = "pkg.onnxscript.optimizer.folded_from", str(computed_of)
+    model = import_model("network", given)
+    assert [note.partition(";")[0] for note in model.notes] == [
+        "the exporter computed val_0 of both, and it is trained apart from it",
+        "the exporter computed val_1 of size, direction, and it is trained apart from them",
+    ]
+
+
 def test_what_a_branch_takes_from_around_it_is_no_constant() -> None:
     """The condition alone is one; the branch reads the input."""
     described = helper.make_tensor_value_info("taken", TensorProto.FLOAT, None)

@@ -24,7 +24,7 @@ from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx.author.intent import state_roles
-from tvm_xengine.frontends.onnx.author.kinds import Kind, kinds_of
+from tvm_xengine.frontends.onnx.author.kinds import Kind, computed_parameters, kinds_of
 from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
 from tvm_xengine.frontends.onnx.graphs import modes
@@ -111,9 +111,12 @@ def _read(
     name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
 ) -> ForwardModel:
     from_pytorch, kinds = model.producer_name == "pytorch", kinds_of(model)
+    computed = computed_parameters(model.graph, kinds)
     given = plain(name, model, batch_size)
     try:
-        return _of_plain(name, given, kinds, from_pytorch=from_pytorch, train_norms=train_norms)
+        return _of_plain(
+            *(name, given, kinds, computed), from_pytorch=from_pytorch, train_norms=train_norms
+        )
     except UnsupportedModelError as error:
         raise given.refusal(error) from error
 
@@ -122,11 +125,12 @@ def _of_plain(
     name: str,
     given: PlainModel,
     kinds: Mapping[str, Kind],
+    computed: Mapping[str, tuple[str, ...]],
     *,
     from_pytorch: bool,
     train_norms: bool,
 ) -> ForwardModel:
-    roles, told = state_roles(given.model.graph, kinds, from_pytorch=from_pytorch)
+    roles, told = state_roles(given.model.graph, kinds, computed, from_pytorch=from_pytorch)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
     model, narrow = _convertible(given.model, state)
     if given.contradiction:

@@ -22,7 +22,11 @@ _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 
 
 def state_roles(
-    graph: onnx.GraphProto, kinds: Mapping[str, Kind], *, from_pytorch: bool
+    graph: onnx.GraphProto,
+    kinds: Mapping[str, Kind],
+    computed: Mapping[str, tuple[str, ...]],
+    *,
+    from_pytorch: bool,
 ) -> tuple[list[TensorRole], list[str]]:
     """The role of each initialiser, in the order of the file, and what the user must know.
 
@@ -32,6 +36,8 @@ def state_roles(
     ----------
     kinds
         What the file tells.
+    computed
+        Parameters that the exporter computed of others.
     from_pytorch
         Whether PyTorch wrote the file, whose exporter names merged tensors by ``Identity``; in other
         files that is the tensor itself.
@@ -57,6 +63,12 @@ def state_roles(
     for copy, table in tied:
         roles[table] = replace(roles[table], also=(*roles[table].also, copy))
         roles.pop(copy, None)
+    for name, sources in computed.items():
+        if name in roles and roles[name].use is Use.TRAINED:
+            notes.append(
+                f"the exporter computed {name} of {some(sources)}, and it is trained apart from"
+                f" {'them' if len(sources) > 1 else 'it'}; to train what the author meant, use torch.export"
+            )
     unsure = untold(graph, kinds) if from_pytorch else []
     if unsure := [name for name in unsure if name in roles and roles[name].use is Use.TRAINED]:
         notes.append(

@@ -46,12 +46,7 @@ def kinds_of(model: onnx.ModelProto) -> dict[str, Kind]:
     if told is None:
         return _by_names(graph)
     targets = {target: _kind(kind) for kind, target in _TARGET.findall(told)}
-    sources = {
-        info.name: [
-            s for p in info.metadata_props if p.key == _FOLDED_FROM for s in _listed(p.value)
-        ]
-        for info in graph.value_info
-    }
+    sources = _sources(graph)
     order = list(Kind)
 
     def kind(name: str) -> Kind:
@@ -59,6 +54,23 @@ def kinds_of(model: onnx.ModelProto) -> dict[str, Kind]:
         return min(found, key=order.index, default=Kind.COMPUTED)
 
     return {tensor.name: kind(tensor.name) for tensor in graph.initializer}
+
+
+def computed_parameters(
+    graph: onnx.GraphProto, kinds: Mapping[str, Kind]
+) -> dict[str, tuple[str, ...]]:
+    """Parameters of the file that the exporter computed of others, which the step does not do again.
+
+    That is another network where one of these is read as well, and where there are several.
+    """
+    stored = {tensor.name for tensor in graph.initializer}
+    found = {}
+    for name, sources in _sources(graph).items():
+        if name in stored and kinds.get(name) is Kind.PARAMETER:
+            told = tuple(s for s in sources if kinds.get(s, Kind.PARAMETER) is Kind.PARAMETER)
+            if len(told) > 1 or stored.intersection(told):
+                found[name] = told
+    return found
 
 
 def untold(graph: onnx.GraphProto, kinds: Mapping[str, Kind]) -> list[str]:
@@ -96,6 +108,16 @@ def _by_names(graph: onnx.GraphProto) -> dict[str, Kind]:
     made = [name for node in all_nodes(graph) if node.op_type in in_code for name in node.output]
     found = [*made, *filter(_CONSTANT_NODE.search, stored)]
     return dict.fromkeys(found, Kind.COMPUTED) if has_names else {}
+
+
+def _sources(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """What PyTorch's newer exporter computed the tensors of the file of."""
+    return {
+        info.name: [
+            s for p in info.metadata_props if p.key == _FOLDED_FROM for s in _listed(p.value)
+        ]
+        for info in graph.value_info
+    }
 
 
 def _kind(told: str) -> Kind:
