@@ -61,7 +61,7 @@ from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
-from tvm_xengine.training.optimizers import Optimizer
+from tvm_xengine.training.optimizer import Optimizer
 from tvm_xengine.training.recipe import Recipe
 
 _logger = logging.getLogger(__name__)

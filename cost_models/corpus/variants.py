@@ -14,7 +14,8 @@ from tvm_xengine.cost_models.dataset.dataset import RANDOM
 from tvm_xengine.errors import InvalidDatasetError, UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import SGD, Adam
 
 _BATCHES = (1, 2, 4, 8, 16, 32)
 """Batch sizes: powers of two, as users choose them."""

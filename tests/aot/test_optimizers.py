@@ -14,7 +14,17 @@ from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import CrossEntropy
-from tvm_xengine.training.optimizers import SGD, Adagrad, Adam, AdamW, RMSprop
+from tvm_xengine.training.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    RAdam,
+    RMSprop,
+)
 from tvm_xengine.training.recipe import Recipe
 
 Parameters = Iterable[torch.nn.Parameter]
@@ -43,6 +53,19 @@ CASES: dict[str, tuple[Recipe, Callable[[Parameters], torch.optim.Optimizer]]] =
     "adagrad": (
         Recipe(optimizer=Adagrad(lr_decay=0.1, initial_accumulator_value=0.2)),
         lambda p: torch.optim.Adagrad(p, 0.05, lr_decay=0.1, initial_accumulator_value=0.2),
+    ),
+    "nadam": (
+        Recipe(optimizer=NAdam(weight_decay=0.1, decoupled_weight_decay=True)),
+        lambda p: torch.optim.NAdam(p, 0.05, weight_decay=0.1, decoupled_weight_decay=True),
+    ),
+    "radam": (
+        Recipe(optimizer=RAdam(betas=(0.8, 0.9))),
+        lambda p: torch.optim.RAdam(p, 0.05, (0.8, 0.9)),
+    ),
+    "adamax": (Recipe(optimizer=Adamax()), lambda p: torch.optim.Adamax(p, 0.05)),
+    "adadelta": (
+        Recipe(optimizer=Adadelta(weight_decay=0.1)),
+        lambda p: torch.optim.Adadelta(p, 0.05, weight_decay=0.1),
     ),
     "clip_norm": (
         Recipe(optimizer=SGD(), max_gradient_norm=0.3),

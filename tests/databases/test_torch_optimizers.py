@@ -10,9 +10,11 @@ from torch.testing._internal.common_optimizers import optim_db
 
 import tvm_xengine as xe
 from tests.training.running import ReferenceRun
+from tvm_xengine.model.torch_optimizer import COUNTERPARTS
 
-OFFERED = ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")
+OFFERED = tuple(COUNTERPARTS)
 FAST = {("SGD", "dampening"), ("Adam", "amsgrad"), ("Adagrad", "lr_decay")}
+FAST |= {("NAdam", "non-zero momentum_decay"), ("RAdam", "default"), ("Adadelta", "rho")}
 
 
 def samples() -> Iterator[object]:

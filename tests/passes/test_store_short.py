@@ -17,7 +17,8 @@ from tvm_xengine.passes.store_short import StoreShort
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
-from tvm_xengine.training.optimizers import SGD, Optimizer
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.step import TrainingStep
 
 

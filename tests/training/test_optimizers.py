@@ -23,7 +23,19 @@ from tvm_xengine.training.losses import (
     FunctionLoss,
     Loss,
 )
-from tvm_xengine.training.optimizers import SGD, Adagrad, Adam, AdamW, Lion, Optimizer, RMSprop
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Lion,
+    NAdam,
+    RAdam,
+    RMSprop,
+)
 from tvm_xengine.training.recipe import Recipe
 
 Reference = Callable[..., torch.optim.Optimizer]
@@ -87,6 +99,24 @@ CASES: dict[str, tuple[Optimizer, Reference]] = {
         lambda p, lr: torch.optim.Adagrad(
             p, lr, lr_decay=0.1, initial_accumulator_value=0.5, weight_decay=0.01
         ),
+    ),
+    "nadam": (
+        NAdam(weight_decay=0.1, momentum_decay=0.3),
+        lambda p, lr: torch.optim.NAdam(p, lr, weight_decay=0.1, momentum_decay=0.3),
+    ),
+    "radam": (
+        RAdam(weight_decay=0.1, decoupled_weight_decay=True, betas=(0.8, 0.9)),
+        lambda p, lr: torch.optim.RAdam(
+            p, lr, (0.8, 0.9), weight_decay=0.1, decoupled_weight_decay=True
+        ),
+    ),
+    "adamax": (
+        Adamax(weight_decay=0.1, maximize=True),
+        lambda p, lr: torch.optim.Adamax(p, lr, weight_decay=0.1, maximize=True),
+    ),
+    "adadelta": (
+        Adadelta(rho=0.7, weight_decay=0.1),
+        lambda p, lr: torch.optim.Adadelta(p, lr, rho=0.7, weight_decay=0.1),
     ),
     "lion": (
         Lion(weight_decay=0.1),

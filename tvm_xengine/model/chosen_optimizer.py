@@ -16,7 +16,8 @@ from tvm_xengine.model.torch_optimizer import (
     not_held,
     parameters_by_name,
 )
-from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import SGD, optimizer_called
 from tvm_xengine.training.recipe import ParameterGroup
 
 if TYPE_CHECKING:

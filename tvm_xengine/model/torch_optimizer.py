@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.kind_of_model import is_module
-from tvm_xengine.training.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    RAdam,
+    RMSprop,
+)
 from tvm_xengine.training.recipe import ParameterGroup
 
 if TYPE_CHECKING:
@@ -21,6 +32,19 @@ COUNTERPARTS: dict[str, tuple[type, tuple[str, ...]]] = {
     "SGD": (SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")),
     "Adam": (Adam, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
     "AdamW": (AdamW, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
+    "NAdam": (
+        NAdam,
+        (
+            *("lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay"),
+            "maximize",
+        ),
+    ),
+    "RAdam": (
+        RAdam,
+        ("lr", "betas", "eps", "weight_decay", "decoupled_weight_decay", "maximize"),
+    ),
+    "Adamax": (Adamax, ("lr", "betas", "eps", "weight_decay", "maximize")),
+    "Adadelta": (Adadelta, ("lr", "rho", "eps", "weight_decay", "maximize")),
     "RMSprop": (
         RMSprop,
         ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"),

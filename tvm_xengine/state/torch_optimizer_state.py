@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,16 @@ from tvm_xengine.model.torch_optimizer import (
     torch_kind,
 )
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.training.optimizer import Optimizer
 from tvm_xengine.training.optimizers import (
     SGD,
+    Adadelta,
     Adagrad,
     Adam,
+    Adamax,
     Lion,
-    Optimizer,
+    NAdam,
+    RAdam,
     RMSprop,
 )
 
@@ -45,11 +50,15 @@ _SLOTS: dict[type, dict[str, str]] = {
         "velocity": "momentum_buffer",
     },
     Adagrad: {"square_sum": "sum"},
+    NAdam: {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"},
+    RAdam: {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"},
+    Adamax: {"first_moment": "exp_avg", "largest_gradient": "exp_inf"},
+    Adadelta: {"square_average": "square_avg", "delta_average": "acc_delta"},
     Lion: {"first_moment": "exp_avg"},
 }
 """What PyTorch calls our slots."""
 
-_COUNTING = (Adam, RMSprop, Adagrad)
+_COUNTING = (Adam, RMSprop, Adagrad, NAdam, RAdam, Adamax, Adadelta)
 """Optimizers that keep the number of steps for each parameter in PyTorch."""
 
 
@@ -142,6 +151,8 @@ def _entry(
     entry: dict[str, Any] = {called[slot]: as_tensor(state[name]) for slot, name in slots.items()}
     if isinstance(optimizer, _COUNTING):
         entry["step"] = torch.tensor(float(steps_taken))
+    if isinstance(optimizer, NAdam):
+        entry["mu_product"] = torch.tensor(optimizer.momentum_product(steps_taken))
     if isinstance(optimizer, SGD) and not slots:
         entry["momentum_buffer"] = None
     return entry
@@ -186,6 +197,8 @@ def read_torch_optimizer(
             else:
                 arrays[tensor] = to_array(entry[called[slot]])
         steps[name] = int(entry.get("step", 1)) if entry and slots else 0
+        if isinstance(optimizer, NAdam) and entry:
+            _check_momenta(optimizer, float(entry["mu_product"]), steps[name])
         if optimizer.needs_step:
             counted[steps[name]] = name
     if len(counted) > 1:
@@ -196,6 +209,22 @@ def read_torch_optimizer(
             " state of the optimizer"
         )
     return arrays, max(steps.values(), default=0)
+
+
+def _check_momenta(optimizer: NAdam, product: float, steps: int) -> None:
+    """Refuse a state whose momenta were others than those of the step.
+
+    Raises
+    ------
+    InvalidStateError
+        If the product of the momenta is not that of the optimizer's options.
+    """
+    expected = optimizer.momentum_product(steps)
+    if not math.isclose(product, expected, rel_tol=1e-3, abs_tol=1e-6):
+        raise InvalidStateError(
+            f"the optimizer's state has a product of momenta of {product:.6g} after {steps} steps, and"
+            f" the step's betas and momentum_decay make {expected:.6g}"
+        )
 
 
 def _given(

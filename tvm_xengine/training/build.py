@@ -29,7 +29,7 @@ from tvm_xengine.training.forward.precision import (
 )
 from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.losses import Loss
-from tvm_xengine.training.optimizers import Optimizer
+from tvm_xengine.training.optimizer import Optimizer
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep, zeros_like_type
 

@@ -6,89 +6,25 @@ Options have PyTorch's names and defaults, and updates have its values (Lion: th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 from tvm import relax
 
 from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.checks.names import meant
-from tvm_xengine.kernels.te import adaptive
-from tvm_xengine.kernels.te.optimizer import Rule, dampening_share, momentum, sgd, update_kernel
+from tvm_xengine.kernels.te.updates import adam_variants, adaptive
+from tvm_xengine.kernels.te.updates.optimizer import Rule, dampening_share, momentum, sgd
 from tvm_xengine.training.emitter import Emitter, Option
-
-
-class Optimizer(Protocol):
-    """Turns a parameter, its gradient and the learning rate into the new parameter."""
-
-    @property
-    def lr(self) -> float:
-        """Initial learning rate; every step reads the current one."""
-        ...
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of the state tensors kept per parameter, shaped like it."""
-        ...
-
-    @property
-    def initial_slot(self) -> float:
-        """Value of the state tensors before the first step."""
-        ...
-
-    @property
-    def needs_step(self) -> bool:
-        """Whether updates read the number of steps taken so far."""
-        ...
-
-    def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
-        """Emit what is the same for all parameters of a type, once per step."""
-        ...
-
-    def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        """Emit the update; returns the new parameter and the new slots, in order."""
-        ...
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The learning rate (float32) and the number of earlier steps (int32), scalars."""
-
-    lr: relax.Expr
-    step: relax.Expr | None = None
-
-    def steps(self) -> relax.Expr:
-        """The number of earlier steps, of an optimizer that said it needs it."""
-        if self.step is None:
-            raise ValueError("the optimizer needs the number of steps taken")
-        return self.step
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one update reads.
-
-    Attributes
-    ----------
-    name
-        Name of the parameter.
-    slots
-        The state tensors of the parameter, by slot.
-    factors
-        What the optimizer emitted once for the step.
-    scale
-        Factors for the gradient, scalars.
-    """
-
-    name: str
-    parameter: relax.Expr
-    gradient: relax.Expr
-    slots: Mapping[str, relax.Expr]
-    lr: relax.Expr
-    factors: Sequence[relax.Expr] = ()
-    scale: Sequence[relax.Expr] = ()
+from tvm_xengine.training.optimizer import (
+    Optimizer,
+    Rate,
+    Update,
+    check_betas,
+    check_not_negative,
+    emit_update,
+)
 
 
 @checked_fields
@@ -124,7 +60,7 @@ class SGD:
     def __post_init__(self) -> None:
         if self.nesterov and (not self.momentum or self.dampening):
             raise ValueError("nesterov needs a momentum > 0 and no dampening")
-        _check_not_negative(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        check_not_negative(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -149,9 +85,9 @@ class SGD:
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
         options: dict[str, Option] = {"weight_decay": self.weight_decay, "maximize": self.maximize}
         if not self.momentum:
-            return _emit(emitter, sgd, update, self, options)
+            return emit_update(emitter, sgd, update, self, options)
         options |= {"momentum": self.momentum, "nesterov": self.nesterov}
-        return _emit(emitter, momentum, update, self, options, ("share",) * self.needs_step)
+        return emit_update(emitter, momentum, update, self, options, ("share",) * self.needs_step)
 
 
 @checked_fields
@@ -189,8 +125,8 @@ class Adam:
     needs_step = True
 
     def __post_init__(self) -> None:
-        _check_betas(self.betas)
-        _check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
+        check_betas(self.betas)
+        check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -217,7 +153,7 @@ class Adam:
             "decoupled": self.decoupled,
             "maximize": self.maximize,
         }
-        return _emit(emitter, adaptive.adam, update, self, options, ("rate", "root"))
+        return emit_update(emitter, adaptive.adam, update, self, options, ("rate", "root"))
 
 
 @checked_fields
@@ -237,6 +173,179 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
     decoupled: bool = True
+
+
+@dataclass(frozen=True)
+class _OfMoments:
+    """What the relatives of Adam share: `lr`, `betas` and `eps` have PyTorch's defaults."""
+
+    lr: float = 0.002
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    maximize: bool = False
+
+    slots = ("first_moment", "second_moment")
+    initial_slot = 0.0
+    needs_step = True
+
+    def __post_init__(self) -> None:
+        check_betas(self.betas)
+        check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
+
+    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
+        """The update, the kernel of its factors, their names, and options of that kernel."""
+        raise NotImplementedError
+
+    def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
+        rule, kernel, names, options = self._kernels()
+        return emitter.call_many(
+            kernel,
+            [rate.lr, rate.steps()],
+            f"{rule.__name__}_factors",
+            tuple(f"{rule.__name__}_{name}" for name in names),
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            dtype=dtype,
+            **options,
+        )
+
+    def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
+        options: dict[str, Option] = {
+            "beta1": self.betas[0],
+            "beta2": self.betas[1],
+            "epsilon": self.eps,
+            "weight_decay": self.weight_decay,
+            "decoupled": getattr(self, "decoupled_weight_decay", False),
+            "maximize": self.maximize,
+        }
+        rule, _, names, _ = self._kernels()
+        return emit_update(emitter, rule, update, self, options, names)
+
+
+@checked_fields
+@dataclass(frozen=True)
+class NAdam(_OfMoments):
+    """Adam with Nesterov's momentum (Dozat 2016).
+
+    Attributes
+    ----------
+    lr, betas, eps, weight_decay, maximize
+        As in `Adam`.
+    momentum_decay
+        How fast the momentum grows to the first of `betas`.
+    decoupled_weight_decay
+        Whether weight decay shrinks the parameter itself, as in `AdamW`.
+    """
+
+    momentum_decay: float = 0.004
+    decoupled_weight_decay: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative(momentum_decay=self.momentum_decay)
+
+    def momentum_product(self, steps: int) -> float:
+        """The product of the momenta of so many steps, which PyTorch keeps for each parameter."""
+        q, product = 0.96**self.momentum_decay, 1.0
+        for step in range(1, steps + 1):
+            product *= self.betas[0] * (1 - 0.5 * q**step)
+            if product == 0:
+                break
+        return product
+
+    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
+        names = ("of_gradient", "of_moment", "root")
+        options: dict[str, Option] = {"momentum_decay": self.momentum_decay}
+        return adam_variants.nadam, adam_variants.nadam_factors, names, options
+
+
+@checked_fields
+@dataclass(frozen=True)
+class RAdam(_OfMoments):
+    """Adam that begins without its second moment (Liu et al. 2020).
+
+    Attributes
+    ----------
+    lr, betas, eps, weight_decay, maximize
+        As in `Adam`.
+    decoupled_weight_decay
+        Whether weight decay shrinks the parameter itself, as in `AdamW`.
+    """
+
+    lr: float = 0.001
+    decoupled_weight_decay: bool = False
+
+    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
+        return adam_variants.radam, adam_variants.radam_factors, ("rate", "divides"), {}
+
+
+@checked_fields
+@dataclass(frozen=True)
+class Adamax(_OfMoments):
+    """Adam that divides by the largest gradient, which decays (Kingma and Ba 2015).
+
+    Attributes
+    ----------
+    lr, betas
+        As in `Adam`.
+    eps
+        Added to the magnitude of a gradient.
+    weight_decay, maximize
+        As in `Adam`.
+    """
+
+    slots = ("first_moment", "largest_gradient")
+
+    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
+        return adam_variants.adamax, adam_variants.adamax_factors, ("rate",), {}
+
+
+@checked_fields
+@dataclass(frozen=True)
+class Adadelta:
+    """Steps as large as those before, by the gradient's share of its own average (Zeiler 2012).
+
+    Attributes
+    ----------
+    lr
+        Learning rate.
+    rho
+        How much the averages keep, more than 0.
+    eps
+        Added to the averages.
+    weight_decay
+        Times the parameter, is added to the gradient.
+    maximize
+        Ascends instead.
+    """
+
+    lr: float = 1.0
+    rho: float = 0.9
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+    maximize: bool = False
+
+    slots = ("square_average", "delta_average")
+    initial_slot = 0.0
+    needs_step = False
+
+    def __post_init__(self) -> None:
+        check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
+        if not 0 < self.rho <= 1:
+            raise ValueError(f"rho must be greater than 0 and at most 1, got {self.rho}")
+
+    def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
+        return ()
+
+    def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
+        options: dict[str, Option] = {
+            "rho": self.rho,
+            "epsilon": self.eps,
+            "weight_decay": self.weight_decay,
+            "maximize": self.maximize,
+        }
+        return emit_update(emitter, adaptive.adadelta, update, self, options)
 
 
 @checked_fields
@@ -275,7 +384,7 @@ class RMSprop:
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in ("lr", "alpha", "eps", "weight_decay")}
-        _check_not_negative(**values, momentum=self.momentum)
+        check_not_negative(**values, momentum=self.momentum)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -297,7 +406,7 @@ class RMSprop:
             options["momentum"] = self.momentum
         if self.centered:
             options["centered"] = True
-        return _emit(emitter, adaptive.rmsprop, update, self, options)
+        return emit_update(emitter, adaptive.rmsprop, update, self, options)
 
 
 @checked_fields
@@ -332,7 +441,7 @@ class Adagrad:
 
     def __post_init__(self) -> None:
         names = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-        _check_not_negative(**{name: getattr(self, name) for name in names})
+        check_not_negative(**{name: getattr(self, name) for name in names})
 
     @property
     def initial_slot(self) -> float:
@@ -362,7 +471,7 @@ class Adagrad:
             "weight_decay": self.weight_decay,
             "maximize": self.maximize,
         }
-        return _emit(emitter, adaptive.adagrad, update, self, options)
+        return emit_update(emitter, adaptive.adagrad, update, self, options)
 
 
 @checked_fields
@@ -389,8 +498,8 @@ class Lion:
     needs_step = False
 
     def __post_init__(self) -> None:
-        _check_betas(self.betas)
-        _check_not_negative(lr=self.lr, weight_decay=self.weight_decay)
+        check_betas(self.betas)
+        check_not_negative(lr=self.lr, weight_decay=self.weight_decay)
 
     def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
         return ()
@@ -402,35 +511,7 @@ class Lion:
             "weight_decay": self.weight_decay,
             "decoupled": True,
         }
-        return _emit(emitter, adaptive.lion, update, self, options)
-
-
-def _emit(
-    emitter: Emitter,
-    rule: Rule,
-    update: Update,
-    optimizer: Optimizer,
-    options: Mapping[str, Option],
-    factors: tuple[str, ...] = (),
-) -> tuple[relax.Expr, ...]:
-    """Emit an update kernel, whose results are the new parameter and the new slots."""
-    slots = optimizer.slots
-    state = (update.slots[slot] for slot in slots)
-    inputs = [update.parameter, *state, update.gradient, update.lr, *update.factors, *update.scale]
-    names = (f"{update.name}_new", *(f"{update.name}_new_{slot}" for slot in slots))
-    kernel = update_kernel(rule, slots, factors)
-    return emitter.call_many(kernel, inputs, f"{update.name}_update", names, **options)
-
-
-def _check_betas(betas: tuple[float, float]) -> None:
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
-
-
-def _check_not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must not be negative, and finite, got {value}")
+        return emit_update(emitter, adaptive.lion, update, self, options)
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -442,6 +523,10 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "rmsprop": RMSprop(),
     "adagrad": Adagrad(),
     "lion": Lion(),
+    "nadam": NAdam(),
+    "radam": RAdam(),
+    "adamax": Adamax(),
+    "adadelta": Adadelta(),
 }
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.losses import CrossEntropy, Loss
-from tvm_xengine.training.optimizers import SGD, Optimizer
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import SGD
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import tvm_xengine as xe
 from benchmarks.embedded.parity.networks import Array, Case
-from tvm_xengine.training.optimizers import Optimizer
+from tvm_xengine.training.optimizer import Optimizer
 
 Parameters = Iterable[nn.Parameter]
 RATE = 0.05

@@ -197,6 +197,8 @@ OPTIONS = (
     "--optimizer rmsprop --alpha 0.9 --centered --momentum 0.5",
     "--optimizer adagrad --lr-decay 0.01",
     "--optimizer lion --lr 0.001",
+    "--optimizer nadam --momentum-decay 0.01 --decoupled-weight-decay --weight-decay 0.1",
+    "--optimizer adadelta --rho 0.8 --eps 1e-5",
     "--clip-norm 1 --clip-value 0.5 --micro-batches 2",
 )
 

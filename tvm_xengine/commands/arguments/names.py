@@ -31,7 +31,10 @@ SOLVER_NAMES = (
 BACKEND_NAMES = ("highs", "scip", "gurobi", "cp-sat", *_plugged("backends"))
 OBJECTIVE_NAMES = ("cost", "makespan", "energy")
 COST_NAMES = ("active", "measured", "predicted", "roofline")
-OPTIMIZER_NAMES = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "lion")
+OPTIMIZER_NAMES = (
+    *("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "lion"),
+    *("nadam", "radam", "adamax", "adadelta"),
+)
 ENTRY_NAMES = ("train_step", "accumulate", "apply", "eval", "infer")
 LABEL_TYPES = ("int64", "int32", "int16", "uint16", "int8", "uint8")
 LAYOUT_NAMES = ("cmake", "zephyr", "arduino", "platformio", "esp-idf")

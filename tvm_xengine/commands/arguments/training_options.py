@@ -66,15 +66,21 @@ class OptimizerOptions:
     weight_decay
         Weight decay.
     betas
-        Decay rates of the two averages, for adam, adamw and lion.
+        Decay rates of the two averages, for adam, adamw, nadam, radam, adamax and lion.
     eps
-        Term added to denominators, for adam, adamw, rmsprop and adagrad.
+        Term added to denominators, for all but sgd and lion.
     amsgrad
         Use the AMSGrad variant, for adam and adamw.
     alpha
         Decay rate of the average, for rmsprop.
     centered
         Divide by the estimated standard deviation, for rmsprop.
+    rho
+        Decay rate of the averages, for adadelta.
+    momentum_decay
+        How fast the momentum grows, for nadam.
+    decoupled_weight_decay
+        Shrink parameters as adamw does, for nadam and radam.
     lr_decay
         Decay of the learning rate, for adagrad.
     """
@@ -90,6 +96,9 @@ class OptimizerOptions:
     amsgrad: Flag = False
     alpha: Share | None = None
     centered: Flag = False
+    rho: Share | None = None
+    momentum_decay: NotNegative | None = None
+    decoupled_weight_decay: Flag = False
     lr_decay: NotNegative | None = None
 
 

@@ -34,7 +34,8 @@ from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.training_data import training_data
 from tvm_xengine.training.model_loss import ModelLoss
-from tvm_xengine.training.optimizers import Optimizer, optimizer_called
+from tvm_xengine.training.optimizer import Optimizer
+from tvm_xengine.training.optimizers import optimizer_called
 
 _SAMPLES = 128
 """Samples that scales are calibrated on: TensorFlow Lite's guide takes 100 to 500."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,10 @@ class NvidiaSource:
     def context(self, call: LibraryCall) -> NvidiaContext:
         """Handles and descriptors."""
         return NvidiaContext(call)
+
+    def while_running(self) -> AbstractContextManager[None]:
+        """Nothing: the libraries have no threads on the processor."""
+        return nullcontext()
 
 
 class NvidiaContext:

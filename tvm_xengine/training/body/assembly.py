@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tvm import relax
 
-from tvm_xengine.kernels.te.optimizer import advance_step, copied
+from tvm_xengine.kernels.te.updates.optimizer import advance_step, copied
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.training.body.declaration import declare
 from tvm_xengine.training.body.updates import Gradients, Pairs, emit_updates

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from tvm import relax
 
-from tvm_xengine.kernels.te.optimizer import clipped_value, clipping_scale, squared_norm
+from tvm_xengine.kernels.te.updates.optimizer import clipped_value, clipping_scale, squared_norm
 from tvm_xengine.training.body.declaration import Declaration
 from tvm_xengine.training.emitter import Emitter, dtype_of
-from tvm_xengine.training.optimizers import Rate, Update
+from tvm_xengine.training.optimizer import Rate, Update
 from tvm_xengine.training.recipe import Recipe
 
 Gradients = Iterator[tuple[relax.Var, relax.Expr]]

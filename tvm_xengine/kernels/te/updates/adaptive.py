@@ -1,6 +1,6 @@
 """Updates of optimizers that scale each element by its own history, one kernel per parameter.
 
-The stages keep the rule of `tvm_xengine.kernels.te.optimizer`, so that every output may be written
+The stages keep the rule of `tvm_xengine.kernels.te.updates.optimizer`, so that every output may be written
 over the tensor that it replaces.
 """
 
@@ -12,8 +12,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.optimizer import Element, Updated
-from tvm_xengine.kernels.te.pointwise.function import greater
+from tvm_xengine.kernels.te.pointwise.function import greater, named
+from tvm_xengine.kernels.te.updates.optimizer import Element, Updated
 
 
 def adam_factors(
@@ -22,18 +22,18 @@ def adam_factors(
     """The corrections of Adam's bias: ``lr / (1 - beta1^t)`` and ``sqrt(1 - beta2^t)``.
 
     They are the same for all elements. No float64 is needed, whose power costs thousands of
-    instructions on processors without such numbers: `_left_of_decay` does not cancel.
+    instructions on processors without such numbers: `left_of_decay` does not cancel.
     """
-    wide = _at_least_single(dtype)
+    wide = at_least_single(dtype)
     count = (step() + tvm.tirx.const(1, step.dtype)).astype(wide)
 
     def rate() -> Expr:
-        return (lr().astype(wide) / _left_of_decay(beta1, count)).astype(dtype)
+        return (lr().astype(wide) / left_of_decay(beta1, count)).astype(dtype)
 
     return [
         te.compute((), rate, name="rate"),
         te.compute(
-            (), lambda: te.sqrt(_left_of_decay(beta2, count)).astype(dtype), name="root_of_average"
+            (), lambda: te.sqrt(left_of_decay(beta2, count)).astype(dtype), name="root_of_average"
         ),
     ]
 
@@ -43,30 +43,36 @@ _SERIES_TERMS = {"float32": 9, "float64": 15}
 ``0.5^9 / 10! = 5e-10`` of the value, and ``0.5^15 / 16! = 1.5e-18``."""
 
 
-def _left_of_decay(beta: float, count: Expr) -> Expr:
-    """``1 - beta^count`` as ``1 - exp(-y)`` with ``y = -log(beta) * count``.
-
-    By its series where the difference would cancel.
-    """
+def left_of_decay(beta: float, count: Expr) -> Expr:
+    """``1 - beta^count``."""
     dtype = str(count.ty.dtype)
-    one = tvm.tirx.const(1, dtype)
     if beta == 0:
-        return one
-    y = count * tvm.tirx.const(-math.log(beta), dtype)
-    series = one
-    for k in range(_SERIES_TERMS[dtype], 1, -1):
-        series = one - y * tvm.tirx.const(1 / k, dtype) * series
-    is_small = y < tvm.tirx.const(0.5, dtype)
-    return tvm.tirx.Select(is_small, y * series, one - te.exp(-y))
+        return tvm.tirx.const(1, dtype)
+    return left_of_exponential(count * tvm.tirx.const(-math.log(beta), dtype))
 
 
-def _at_least_single(dtype: str) -> str:
+def left_of_exponential(y: Expr) -> Expr:
+    """``1 - exp(-y)``, by its series where the difference would cancel."""
+    dtype = str(y.ty.dtype)
+    one = tvm.tirx.const(1, dtype)
+
+    def left(y: Expr) -> Expr:
+        series = one
+        for k in range(_SERIES_TERMS[dtype], 1, -1):
+            series = one - y * tvm.tirx.const(1 / k, dtype) * series
+        is_small = y < tvm.tirx.const(0.5, dtype)
+        return tvm.tirx.Select(is_small, y * series, one - te.exp(-y))
+
+    return named(y, left)
+
+
+def at_least_single(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
 def decayed_rate(lr: te.Tensor, step: te.Tensor, *, lr_decay: float, dtype: str) -> te.Tensor:
     """Adagrad's learning rate after `step` earlier steps: ``lr / (1 + step * lr_decay)``."""
-    wide = _at_least_single(dtype)
+    wide = at_least_single(dtype)
     slower = tvm.tirx.const(1, wide) + step().astype(wide) * tvm.tirx.const(lr_decay, wide)
     return te.compute((), lambda: (lr().astype(wide) / slower).astype(dtype), name="rate")
 
@@ -117,6 +123,28 @@ def adagrad(read: Updated, epsilon: float) -> tuple[Element, list[te.Tensor]]:
     (old,) = read.slots
     total = read.stored(lambda *i: old(*i) + read.squared(*i), "new_sum")
     return lambda *i: read.rate() * (read.gradient(*i) / (te.sqrt(total(*i)) + epsilon)), [total]
+
+
+def adadelta(read: Updated, rho: float, epsilon: float) -> tuple[Element, list[te.Tensor]]:
+    """s = rho * s + (1 - rho) * g^2; d = g * sqrt((u + epsilon) / (s + epsilon)); p = p - lr * d.
+
+    Then u follows d^2 by rho. The parameter is written last, so the old u is read out of the new one:
+    ``u + epsilon = (new u + rho * epsilon) (s + epsilon) / (rho * (s + epsilon) + (1 - rho) * g^2)``.
+    """
+    square = read.average(0, read.squared, rho, "new_square")
+    old = read.slots[1]
+
+    def moved(*i: Var) -> Expr:
+        ratio = (old(*i) + epsilon) / (square(*i) + epsilon)
+        return old(*i) * rho + ratio * read.squared(*i) * (1 - rho)
+
+    deltas = read.stored(moved, "new_deltas")
+
+    def change(*i: Var) -> Expr:
+        below = (square(*i) + epsilon) * rho + read.squared(*i) * (1 - rho)
+        return read.rate() * read.gradient(*i) * te.sqrt((deltas(*i) + rho * epsilon) / below)
+
+    return change, [square, deltas]
 
 
 def lion(read: Updated, beta1: float, beta2: float) -> tuple[Element, list[te.Tensor]]:

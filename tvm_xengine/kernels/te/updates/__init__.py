@@ -1,0 +1,1 @@
+"""Kernels of optimizers: from a parameter, its state and its gradient to new ones."""
