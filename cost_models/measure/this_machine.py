@@ -16,8 +16,8 @@ from tvm_xengine.cost_models.measure.machine import CacheSizes, Machine
 from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.targets import core_count, cpu_features, is_gpu, resolve_target
-from tvm_xengine.kernels.thread_pool import thread_pool_size
-from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.threads.pool import thread_pool_size
+from tvm_xengine.kernels.threads.settings import usable_cores
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

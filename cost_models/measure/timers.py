@@ -33,7 +33,8 @@ from tvm_xengine.kernels.store.kernel_store import (
     load_kernels,
     write_in_time,
 )
-from tvm_xengine.kernels.threads import thread_settings
+from tvm_xengine.kernels.threads.settings import thread_settings
+from tvm_xengine.kernels.threads.team import load_library
 from tvm_xengine.processes.pools import kept_worker, worker_processes
 
 _KERNELS_PER_LIBRARY = 16
@@ -101,8 +102,7 @@ class TimerHere(_OnThisMachine):
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Call the kernel here."""
-        function = self._modules[kernel.symbol][kernel.symbol]
-        return time_kernel_us(call_of(kernel), function, effort)
+        return time_kernel_us(call_of(kernel), self._modules[kernel.symbol], effort)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -233,4 +233,4 @@ def _load_compiler() -> str:
 def _time_library_us(path: Path, call: KernelCall, effort: Effort) -> tuple[float, ...]:
     if call.library is not None:
         library_source(call.library.source).load()  # before the code that calls it
-    return time_kernel_us(call, tvm.runtime.load_module(str(path))[call.symbol], effort)
+    return time_kernel_us(call, load_library(path), effort)

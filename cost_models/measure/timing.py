@@ -18,9 +18,10 @@ from tvm_xengine.cost_models.measure.this_machine import data_caches_bytes
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
+from tvm_xengine.kernels.library.context import KernelContext
 from tvm_xengine.kernels.targets import is_gpu
-from tvm_xengine.kernels.thread_pool import thread_pool_size
+from tvm_xengine.kernels.threads.idle import while_kernels_run
+from tvm_xengine.kernels.threads.pool import thread_pool_size
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
 
 _AROUND_ZERO = ("mean", "running_mean", "beta", "bias")
@@ -133,9 +134,14 @@ def uses_threads(kernel: DeviceKernel) -> bool:
 
 
 def time_kernel_us(
-    call: KernelCall, function: tvm.runtime.PackedFunc, effort: Effort
+    call: KernelCall, module: tvm.runtime.Module, effort: Effort
 ) -> tuple[float, ...]:
     """Mean run time of a call in each of a number of batches of calls, or of single cold calls.
+
+    Parameters
+    ----------
+    module
+        Holds the compiled kernel.
 
     Raises
     ------
@@ -144,9 +150,11 @@ def time_kernel_us(
     """
     device = tvm.device(call.device, 0)
     arguments = example_arguments(call, device)
-    contexts = [] if call.library is None else [KernelContext(call.library)]
-    arguments += [context.tensor for context in contexts]
-    with while_kernels_run(contexts):
+    if call.library is not None:
+        context = KernelContext(call.library)
+        arguments.append(context.tensor)
+    function = module[call.symbol]
+    with while_kernels_run([module], in_turn=True):
         if effort.caches == COLD and call.device == "cpu":
             return _cold_calls_us(call, function, arguments, effort)
         return _batches_us(call, function, arguments, effort, device)

@@ -109,7 +109,7 @@ PRODUCTS_AND_PAUSES = """
 
     def cpu_s(pause_s):
         before_s = time.process_time()
-        for _ in range(20):
+        for _ in range(5):
             executable.run()
             time.sleep(pause_s)
         return time.process_time() - before_s
@@ -118,7 +118,7 @@ PRODUCTS_AND_PAUSES = """
     print(json.dumps({
         "threads": int(tvm.get_global_func("runtime.NumThreads")()),
         "cores": len(os.sched_getaffinity(0)),
-        "cpu_s": cpu_s(0.02),
+        "cpu_s": cpu_s(0.2),
     }))
 """
 
@@ -132,7 +132,7 @@ PRODUCTS_AND_PAUSES = """
 def test_threads_of_kernels_leave_the_cores_when_they_have_nothing_to_do(
     sources: tuple[str, ...],
 ) -> None:
-    """They would spin in 20 pauses for some 7 ms (OpenMP) or 20 ms (TVM); a bound one sees one core."""
+    """They spin in 5 pauses of 200 ms for some 10 ms each, so that the next kernel begins at once."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # TVM may have bound this thread to one
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
@@ -140,15 +140,15 @@ def test_threads_of_kernels_leave_the_cores_when_they_have_nothing_to_do(
     found = json.loads(run(PRODUCTS_AND_PAUSES.replace("SOURCES", repr(sources))))
     assert found["threads"] == cores
     assert found["cores"] == cores
-    assert found["cpu_s"] < 0.08
+    assert found["cpu_s"] < 0.3
 
 
 def test_lowering_leaves_the_environment_as_it_was() -> None:
     program = """
         import os, json
         before = dict(os.environ)
-        from tvm_xengine.kernels.thread_pool import thread_pool_size
-        from tvm_xengine.kernels.threads import usable_cores
+        from tvm_xengine.kernels.threads.pool import thread_pool_size
+        from tvm_xengine.kernels.threads.settings import usable_cores
         threads = thread_pool_size()
         bound = [len(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
         changed = {n: v for n, v in os.environ.items() if before.get(n) != v}
@@ -163,8 +163,8 @@ def test_every_thread_that_runs_kernels_has_such_a_pool() -> None:
     program = """
         from threading import Thread
         import tvm
-        from tvm_xengine.kernels.thread_pool import thread_pool_size
-        from tvm_xengine.kernels.threads import usable_cores
+        from tvm_xengine.kernels.threads.pool import thread_pool_size
+        from tvm_xengine.kernels.threads.settings import usable_cores
         found = []
         thread = Thread(target=lambda: found.append(thread_pool_size()))
         thread.start()
@@ -176,13 +176,13 @@ def test_every_thread_that_runs_kernels_has_such_a_pool() -> None:
 
 
 def test_the_environment_has_the_last_word() -> None:
-    names = ("TVM_NUM_THREADS", "OMP_WAIT_POLICY", "TVM_THREAD_POOL_SPIN_COUNT")
+    names = ("TVM_NUM_THREADS", "TVM_BIND_THREADS", "TVM_THREAD_POOL_SPIN_COUNT")
     program = f"""
         import os
-        from tvm_xengine.kernels.threads import sharing_cores
+        from tvm_xengine.kernels.threads.settings import sharing_cores
         with sharing_cores():
             print(*(os.environ[name] for name in {names}))
         print(*(os.environ.get(name) for name in {names}))
     """
-    given = {"TVM_NUM_THREADS": "7", "OMP_WAIT_POLICY": "active"}
-    assert run(program, **given).split() == ["7", "active", "0", "7", "active", "None"]
+    given = {"TVM_NUM_THREADS": "7", "TVM_BIND_THREADS": "1"}
+    assert run(program, **given).split() == ["7", "1", "0", "7", "1", "None"]

@@ -20,7 +20,7 @@ from cyclopts import (
 from tvm_xengine.checks.names import meant
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.arguments.usage import UsageError
-from tvm_xengine.kernels.threads import sharing_cores
+from tvm_xengine.kernels.threads.settings import sharing_cores
 
 
 def run_command(arguments: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.store.tuned import TunedSchedules
-from tvm_xengine.kernels.thread_pool import thread_pool_size
+from tvm_xengine.kernels.threads.pool import thread_pool_size
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.write_over_state import WriteOverState

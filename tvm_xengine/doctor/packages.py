@@ -16,6 +16,7 @@ _DEVELOPMENT = ("dev", "docs", "networks", "test")
 _LOADED: Mapping[str, str] = {
     "apache-tvm": "import tvm; tvm.target.Target('llvm')",
     "numpy": "import numpy",
+    "llvmlite": "import llvmlite.binding",
     "numba": "import numba",
     "onednn-cpu-gomp": (
         "from tvm_xengine.kernels.onednn.library import load_onednn; load_onednn()"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -84,12 +83,5 @@ class LibrarySource(KernelSource, Protocol):
         ------
         LibraryError
             When the library is missing here, or does not take the call.
-        """
-        ...
-
-    def while_running(self) -> AbstractContextManager[None]:
-        """Entered while kernels that use several threads run.
-
-        The library's threads leave the cores to generated code between its calls.
         """
         ...

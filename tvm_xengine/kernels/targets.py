@@ -14,8 +14,8 @@ from tvm.target import codegen as llvm
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.extensions.extended import extended
 from tvm_xengine.kernels.cuda.runtime import why_no_cuda
-from tvm_xengine.kernels.thread_pool import thread_pool_size
-from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.threads.pool import thread_pool_size
+from tvm_xengine.kernels.threads.settings import usable_cores
 
 _SHARED_BYTES = 49_152
 """Shared memory of a block that every NVIDIA GPU grants without being asked."""

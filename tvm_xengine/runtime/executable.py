@@ -13,7 +13,8 @@ from tvm import relax
 
 from tvm_xengine.errors import StorageError
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
+from tvm_xengine.kernels.library.context import KernelContext
+from tvm_xengine.kernels.threads.idle import while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda
@@ -78,7 +79,7 @@ class StepExecutable(StepMemory):
         super().__init__(program, platform, guard_bytes=guard_bytes, arenas=arenas)
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
         self._library_calls = library_calls or {}
-        self._contexts: list[KernelContext] = []
+        self._contexts: list[KernelContext] = []  # they must outlive the calls of their kernels
         gpus = {name: arena for name, arena in self.arenas.items() if _is_gpu(arena)}
         has_events = can_overlap() and all(is_for_cuda(arena.device) for arena in gpus.values())
         self._gpus = frozenset(gpus if has_events else ())
@@ -89,7 +90,7 @@ class StepExecutable(StepMemory):
         )
         self.program, self._platform, self._libraries = program, platform, libraries
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
-        self._while_running = while_kernels_run(self._contexts)
+        self._while_running = while_kernels_run(libraries, in_turn=self.runs_in_turn)
         self._waits = [arena.device.sync for arena in gpus.values()]
 
     @property

@@ -10,7 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.kernels.thread_pool import thread_pool_size
+from tvm_xengine.kernels.threads.pool import thread_pool_size
 from tvm_xengine.runtime.events import KEEP, SLEEP, WAIT, Events
 from tvm_xengine.scheduling.platform import Platform, Stream
 

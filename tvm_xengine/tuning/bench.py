@@ -61,7 +61,7 @@ class BenchHere:
     def outputs(self, kernel: DeviceKernel) -> list[np.ndarray]:
         """As of a `Bench`."""
         arguments = example_arguments(call_of(kernel))
-        _compiled(kernel)(*arguments)
+        _compiled(kernel)[kernel.symbol](*arguments)
         return made_by(kernel, arguments)
 
 
@@ -169,8 +169,8 @@ def _time_here_us(kernel: DeviceKernel, effort: Effort) -> float:
     return typical_us(times_us, "wall" if call.is_threaded else "thread")
 
 
-def _compiled(kernel: DeviceKernel) -> tvm.runtime.PackedFunc:
-    return compile_kernels([kernel], kernel.target)[kernel.symbol]
+def _compiled(kernel: DeviceKernel) -> tvm.runtime.Module:
+    return compile_kernels([kernel], kernel.target)
 
 
 def made_by(kernel: DeviceKernel, arguments: Sequence[tvm.runtime.Tensor]) -> list[np.ndarray]:

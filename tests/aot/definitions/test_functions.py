@@ -8,7 +8,7 @@ import tvm_xengine as xe
 from benchmarks.embedded.parity.compare import differences
 from benchmarks.embedded.parity.in_torch import OPTIMIZERS, RATE, run_in_torch
 from benchmarks.embedded.parity.networks import CASES
-from tvm_xengine.aot.check.definitions.expressions import FUNCTIONS
+from tvm_xengine.aot.check.definitions.expressions import FUNCTIONS, _elements
 from tvm_xengine.aot.check.definitions.functions import defined_function
 from tvm_xengine.aot.emit_c.math_functions import BINARY, UNARY
 from tvm_xengine.training.saved_names import saved_names
@@ -66,3 +66,14 @@ def test_windows_of_different_sizes_are_summed() -> None:
 
 def test_every_function_that_c_calls_is_known() -> None:
     assert set(FUNCTIONS) >= {*UNARY, *BINARY}
+
+
+def test_elements_are_those_at_their_places() -> None:
+    """Each dimension alone, two that move along one loop, an edge that is met again, and one place."""
+    array = np.arange(4 * 5 * 6).reshape(4, 5, 6)
+    i, j, k = np.arange(4).reshape(4, 1, 1), np.arange(3).reshape(1, 3, 1), np.arange(2)
+    windows = np.minimum(j + k.reshape(1, 1, 2), 3)
+    for places in ((i, windows, np.asarray(5)), (i, i, windows), (i // 2, np.asarray(0), 2 * j)):
+        found = _elements(array, places)
+        np.testing.assert_array_equal(found, array[places])
+    assert _elements(np.asarray(3.0), ()) == 3.0

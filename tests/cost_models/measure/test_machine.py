@@ -129,7 +129,7 @@ def test_measurements_of_an_earlier_version_are_ignored_with_one_sentence(tmp_pa
     for k in range(20):
         row = Measurement(f"k{k}", "d", "name", 5.0, 4.0, 6.0, "thread", ((5.0,),))
         cache.add(row)
-    path.write_text(path.read_text().replace('"schema": 3', '"schema": 2'))
+    path.write_text(path.read_text().replace('"schema": 4', '"schema": 2'))
     with caplog.at_level(logging.INFO):
         assert not MeasurementCache(path).kernels()
     (said,) = caplog.records

@@ -23,7 +23,7 @@ from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
 from tvm_xengine.cost_models.models.model import CostModel
 from tvm_xengine.files.atomic_write import write_bytes_atomically
-from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.threads.settings import usable_cores
 
 
 def pack_labels(dataset: Path, labels: Path, terminal: Terminal) -> dict[str, Any]:

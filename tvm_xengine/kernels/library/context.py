@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
-
 import tvm
 
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.sources import library_source
-from tvm_xengine.kernels.thread_pool import thread_pool_size
 
 
 class KernelContext:
@@ -39,36 +34,3 @@ class KernelContext:
         self._live = self.library.context(call)
         self.threads = call.threads
         self.tensor = tvm.runtime.tensor(self._live.words)
-
-
-def while_kernels_run(contexts: Iterable[KernelContext]) -> AbstractContextManager[None]:
-    """To be entered while kernels run, so that a library's threads leave the cores to generated code.
-
-    It can be entered again. Entering takes a microsecond, and half a millisecond after a pause.
-    """
-    threaded = {c.library.name: c.library for c in contexts if c.threads > 1}
-    return _All([library.while_running() for library in threaded.values()])
-
-
-class _All:
-    """Several context managers as one that can be entered as often as each of them."""
-
-    def __init__(self, hooks: Sequence[AbstractContextManager[None]]) -> None:
-        self._hooks = hooks
-
-    def __enter__(self) -> None:
-        thread_pool_size()  # TVM has a pool for each thread that runs kernels
-        with ExitStack() as entered:
-            for hook in self._hooks:
-                entered.enter_context(hook)
-            entered.pop_all()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with ExitStack() as entered:
-            for hook in self._hooks:
-                entered.push(hook)

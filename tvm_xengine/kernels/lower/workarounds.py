@@ -97,7 +97,7 @@ WORKAROUNDS = (
         "thread_pools_read_only_the_environment",
         "a pool starts with half of the cores and binds its threads, unless variables of the"
         " environment say otherwise",
-        ("tvm_xengine.kernels.threads", "tvm_xengine.kernels.thread_pool"),
+        ("tvm_xengine.kernels.threads.settings", "tvm_xengine.kernels.threads.pool"),
     ),
     Workaround(
         "scripts_are_parsed_with_the_sources_of_all_callers",

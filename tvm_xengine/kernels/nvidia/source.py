@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +69,6 @@ class NvidiaSource:
     def context(self, call: LibraryCall) -> NvidiaContext:
         """Handles and descriptors."""
         return NvidiaContext(call)
-
-    def while_running(self) -> AbstractContextManager[None]:
-        """Nothing: the libraries have no threads on the processor."""
-        return nullcontext()
 
 
 class NvidiaContext:

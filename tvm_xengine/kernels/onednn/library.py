@@ -23,8 +23,7 @@ from tvm_xengine.kernels.onednn.descriptors import (
     PrimitiveDesc,
 )
 from tvm_xengine.kernels.onednn.enumerators import BINARY_ADD, QUERY_IMPLEMENTATION
-from tvm_xengine.kernels.onednn.idle_threads import ThreadsThatSleep
-from tvm_xengine.kernels.threads import sharing_cores
+from tvm_xengine.kernels.threads.settings import sharing_cores
 
 NAME = "onednn"
 """Name of the kernel source."""
@@ -64,11 +63,6 @@ class OnednnLibrary:
     ------
     LibraryError
         When it cannot be loaded.
-
-    Attributes
-    ----------
-    sleeping_threads
-        To be entered while primitives run on several threads, in turns with generated code.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +70,6 @@ class OnednnLibrary:
             self._dll = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise LibraryError(f"oneDNN cannot be loaded: {error}") from error
-        self.sleeping_threads = ThreadsThatSleep(self._dll)
         self._dll.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self._dll.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
         self.engine = Engine(self._create("engine", ctypes.c_int(_CPU), ctypes.c_size_t(0)))

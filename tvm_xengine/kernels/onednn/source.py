@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from contextlib import AbstractContextManager
 
 from tvm import tirx
 from tvm.target import Target
@@ -48,10 +47,6 @@ class OnednnSource:
     def context(self, call: LibraryCall) -> OnednnContext:
         """Primitives, and the memory objects of their tensors."""
         return OnednnContext(call)
-
-    def while_running(self) -> AbstractContextManager[None]:
-        """The threads of OpenMP wait asleep."""
-        return load_onednn().sleeping_threads
 
 
 def _this_processor(target: Target) -> Target:

@@ -31,7 +31,8 @@ from tvm_xengine.kernels.store.compile_limit import (
     was_too_slow,
 )
 from tvm_xengine.kernels.targets import is_gpu
-from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.threads.settings import usable_cores
+from tvm_xengine.kernels.threads.team import load_library
 from tvm_xengine.processes.pools import worker_processes
 
 _logger = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class KernelStore:
             return load_kernels(distinct.values(), None)
         try:
             for done, kernel in enumerate(self._compiled(missing), start=1):
-                modules[kernel.symbol] = tvm.runtime.load_module(str(self.path(kernel.symbol)))
+                modules[kernel.symbol] = load_library(self.path(kernel.symbol))
                 if on_progress is not None:
                     on_progress(done, len(missing), kernel.name)
         except (OSError, RuntimeError, CompilationError):
@@ -201,7 +202,7 @@ class KernelStore:
         if not path.exists():
             return None
         try:
-            return tvm.runtime.load_module(str(path))
+            return load_library(path)
         except (RuntimeError, OSError) as error:
             _logger.warning("%s is compiled again: %s", path, str(error).splitlines()[0])
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +43,7 @@ class Points:
 
 Evaluate = Callable[[Points], Array]
 Run = Callable[[Points], None]
+Errors = Callable[[tuple[int, ...]], NDArray[np.float64]]
 
 
 _ROUNDING_ERROR = 2.0**-24
@@ -56,11 +57,11 @@ class Expressions:
     Attributes
     ----------
     errors
-        Where given, sums are off by what this draws, as sums in float32 are.
+        Where given, makes numbers of a shape, by which sums are off as sums in float32 are.
     """
 
     wide: DTypeLike
-    errors: np.random.Generator | None = None
+    errors: Errors | None = None
 
     def rounded(self, total: Array, terms: int) -> Array:
         """A sum of so many terms, off as one that takes them one after the other (Higham 2002, section 4.2).
@@ -70,7 +71,7 @@ class Expressions:
         """
         if self.errors is None or total.dtype.kind != "f":
             return total
-        drawn = self.errors.standard_normal(total.shape)
+        drawn = self.errors(total.shape)
         scale = np.abs(total) + np.sqrt(np.mean(np.square(total)))
         return np.asarray(total + drawn * _ROUNDING_ERROR * np.sqrt(terms) * scale, total.dtype)
 
@@ -176,7 +177,7 @@ class Expressions:
 
         def load(at: Points) -> Array:
             view = whole(at)
-            return np.asarray(at.buffers[expr.source][place(at)]) if view is None else view
+            return _elements(at.buffers[expr.source], place(at)) if view is None else view
 
         return load
 
@@ -223,6 +224,25 @@ class Expressions:
         bits = str(given.ty.dtype)
         stands = self.numpy_type(dtype)
         return lambda at: np.asarray(value(at)).astype(bits).view(dtype).astype(stands)
+
+
+def _elements(array: Array, places: Sequence[Array]) -> Array:
+    """What is at the places, which are given for each dimension.
+
+    Dimensions without a loop in common are taken one after the other, which copies rows instead of elements.
+    """
+    loops = [[k for k in range(-place.ndim, 0) if place.shape[k] != 1] for place in places]
+    in_order = [k for inside in loops for k in inside]
+    if len(set(in_order)) < len(in_order):
+        return np.asarray(array[tuple(places)])
+    for d in reversed(range(len(places))):
+        taken = np.asarray(places[d].reshape(-1), np.intp)
+        if not np.array_equal(taken, np.arange(array.shape[d])):
+            array = np.take(array, taken, axis=d)
+    sizes = {k: place.shape[k] for place, inside in zip(places, loops, strict=True) for k in inside}
+    turned = array.reshape([sizes[k] for k in in_order]).transpose(np.argsort(in_order))
+    count = max((place.ndim for place in places), default=0)
+    return turned.reshape([sizes.get(k, 1) for k in range(-count, 0)])
 
 
 def variables(part: ir.Expr) -> set[ir.Var]:

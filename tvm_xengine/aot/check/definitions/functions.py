@@ -10,7 +10,7 @@ import tvm
 from numpy.typing import DTypeLike
 from tvm import relax
 
-from tvm_xengine.aot.check.definitions.expressions import Array, Expressions
+from tvm_xengine.aot.check.definitions.expressions import Array, Errors, Expressions
 from tvm_xengine.aot.check.definitions.kernels import Definition, definition_of
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
@@ -64,7 +64,7 @@ def defined_function(
     mod: tvm.IRModule,
     func_name: str,
     wide: DTypeLike,
-    errors: np.random.Generator | None = None,
+    errors: Errors | None = None,
 ) -> DefinedFunction:
     """The function `func_name`, each kernel as it is defined; sums off by `errors`, if given.
 

@@ -18,7 +18,7 @@ from tvm_xengine.commands.run.processes.launched_options import (
     without_devices,
 )
 from tvm_xengine.errors import XEngineError
-from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.threads.settings import usable_cores
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
 

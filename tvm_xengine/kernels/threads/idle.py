@@ -1,11 +1,19 @@
-"""Keeps the threads of OpenMP from spinning on cores that generated code needs."""
+"""Whether threads spin or sleep while they wait for the next kernel."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from threading import Event, Lock, Thread
 from time import monotonic
 from types import TracebackType
+
+import tvm
+
+from tvm_xengine.kernels.threads.pool import thread_pool_size
+from tvm_xengine.kernels.threads.team import openmp
 
 LINGER_S = 0.1
 """Steps that follow each other sooner share one team: starting one takes half a millisecond."""
@@ -79,3 +87,47 @@ class ThreadsThatSleep:
             if rest_s <= 0:
                 self._team = None
             return rest_s
+
+
+def while_kernels_run(
+    modules: Iterable[tvm.runtime.Module], *, in_turn: bool
+) -> AbstractContextManager[None]:
+    """To be entered, as often as one likes, while kernels run.
+
+    The team of OpenMP is ready at once for kernels that run one after the other. It sleeps between
+    them where other threads have work meanwhile, or where generated code runs on TVM's pool because
+    it was compiled in this process (`runs_on_team`).
+
+    Parameters
+    ----------
+    modules
+        The kernels.
+    in_turn
+        Whether nothing else of this step runs beside a kernel.
+    """
+    on_team = all(module.kind == "library" for module in modules)
+    return _Running(nullcontext() if in_turn and on_team else _sleeping())
+
+
+class _Running:
+    def __init__(self, waiting: AbstractContextManager[None]) -> None:
+        self._waiting = waiting
+
+    def __enter__(self) -> None:
+        thread_pool_size()  # TVM has a pool for each thread that runs kernels
+        self._waiting.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._waiting.__exit__(kind, error, trace)
+
+
+@cache
+def _sleeping() -> AbstractContextManager[None]:
+    """One for the process, as the team that never spins is."""
+    team = openmp()
+    return nullcontext() if team is None else ThreadsThatSleep(team)

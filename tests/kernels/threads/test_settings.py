@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from tvm_xengine.kernels.threads import sharing_cores, thread_settings
+from tvm_xengine.kernels.threads.settings import sharing_cores, thread_settings
 
 
 def test_the_environment_is_as_before_after_the_last_of_nested_users() -> None:

@@ -15,7 +15,7 @@ from tests.kernels.onednn.onednn_twins import needs_onednn
 TEAMS_AND_PAUSES = """
     import ctypes, json, os, threading, time
     os.sched_setaffinity(0, range(os.cpu_count()))  # TVM may have bound the tests to one core
-    from tvm_xengine.kernels.onednn.idle_threads import ThreadsThatSleep
+    from tvm_xengine.kernels.threads.idle import ThreadsThatSleep
     from tvm_xengine.kernels.onednn.library import load_onednn
 
     openmp = load_onednn()._dll

@@ -7,7 +7,7 @@ from threading import local
 import numpy as np
 import tvm
 
-from tvm_xengine.kernels.threads import sharing_cores
+from tvm_xengine.kernels.threads.settings import sharing_cores
 
 _FILLED_NUMBERS = 4096
 """Numbers of the tensor that all threads fill together: many times as many as there are threads."""

@@ -1,4 +1,4 @@
-"""Sharing of cores between the threads of generated code and of libraries."""
+"""What the environment says of threads, and what it should say where it says nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from threading import Lock
 
 
 def thread_settings() -> Mapping[str, str]:
-    """Variables that let TVM's threads and a library's take turns on all cores.
+    """Variables that let the pools of TVM use all cores, and leave them when their work is done.
 
-    TVM reads the environment when a pool of its threads starts, OpenMP when its library is loaded. By
-    default TVM's pool takes half of the cores and binds its threads to them, the main thread
-    included, from which OpenMP's threads inherit a single core; and the threads of both spin when
-    their kernel has ended, for up to 100 ms, on the cores that the other's next kernel needs. What
-    the environment says already is not among them.
+    TVM reads the environment when a pool of its threads starts. By default a pool takes half of the
+    cores and binds its threads to them, the main thread included, from which OpenMP's threads inherit a
+    single core; and its threads spin for up to 100 ms on the cores that OpenMP's need. What the
+    environment says already is not among them.
     """
     wanted = {
         "TVM_NUM_THREADS": str(usable_cores()),
         "TVM_BIND_THREADS": "0",
         "TVM_THREAD_POOL_SPIN_COUNT": "0",
-        "OMP_WAIT_POLICY": "passive",
     }
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
@@ -50,6 +48,11 @@ class _Sharing:
                 for name in self._settings:
                     os.environ.pop(name, None)
 
+    def is_given(self, name: str) -> bool:
+        """Whether a variable is set, and not by this module."""
+        with self._lock:
+            return name in os.environ and name not in (self._settings if self._users else ())
+
 
 _SHARING = _Sharing()
 """One per process, as the environment is."""
@@ -67,6 +70,14 @@ def sharing_cores() -> Iterator[None]:
         yield
     finally:
         _SHARING.end()
+
+
+def most_threads() -> int | None:
+    """Threads that the environment allows a kernel (``TVM_NUM_THREADS``), None where it says nothing."""
+    if not _SHARING.is_given("TVM_NUM_THREADS"):
+        return None
+    given = os.environ["TVM_NUM_THREADS"].strip()
+    return int(given) if given.isdecimal() and int(given) > 0 else None
 
 
 def usable_cores() -> int:

@@ -1,0 +1,1 @@
+"""The threads that share the work of a kernel, generated or of a library."""
