@@ -154,7 +154,7 @@ def time_kernel_us(
         context = KernelContext(call.library)
         arguments.append(context.tensor)
     function = module[call.symbol]
-    with while_kernels_run([module], in_turn=True):
+    with while_kernels_run([module], in_turn=True, parallel=call.is_threaded):
         if effort.caches == COLD and call.device == "cpu":
             return _cold_calls_us(call, function, arguments, effort)
         return _batches_us(call, function, arguments, effort, device)

@@ -60,6 +60,7 @@ def build_step(
             library_calls=calls,
             arenas=arenas,
             overlap=plan.is_overlapped,
+            parallel=any(kernel.is_parallel for kernel in kernels),
         )
     else:
         executable = RankExecutable(program, modules, platform, ranks, library_calls=calls)

@@ -63,6 +63,8 @@ class StepExecutable(StepMemory):
         Whether devices and links run side by side: processors and their links each in a thread of
         their own, GPUs and their links in streams of CUDA. Without effect where there is one stream
         only, a GPU is not one for CUDA, or the system is not Linux.
+    parallel
+        Whether any kernel runs on several threads of a processor.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class StepExecutable(StepMemory):
         guard_bytes: int = 0,
         arenas: Mapping[str, ArenaPart] | None = None,
         overlap: bool = False,
+        parallel: bool = True,
     ) -> None:
         super().__init__(program, platform, guard_bytes=guard_bytes, arenas=arenas)
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
@@ -90,7 +93,9 @@ class StepExecutable(StepMemory):
         )
         self.program, self._platform, self._libraries = program, platform, libraries
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
-        self._while_running = while_kernels_run(libraries, in_turn=self.runs_in_turn)
+        self._while_running = while_kernels_run(
+            libraries, in_turn=self.runs_in_turn, parallel=parallel
+        )
         self._waits = [arena.device.sync for arena in gpus.values()]
 
     @property

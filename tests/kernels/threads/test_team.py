@@ -20,7 +20,13 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from tvm_xengine.kernels.threads.idle import while_kernels_run
-from tvm_xengine.kernels.threads.team import _HOOK, launch_address, load_library, openmp
+from tvm_xengine.kernels.threads.team import (
+    _HOOK,
+    gather,
+    launch_address,
+    load_library,
+    openmp,
+)
 
 needs_openmp = pytest.mark.skipif(openmp() is None, reason="needs GNU's OpenMP")
 
@@ -83,7 +89,7 @@ def test_a_loaded_library_runs_on_the_team(parallel_library: Path) -> None:
     values = np.arange(1000, dtype="float32")
     given, found = tvm.runtime.tensor(values), tvm.runtime.tensor(np.zeros_like(values))
     for in_turn in (True, False):
-        with while_kernels_run([module], in_turn=in_turn):
+        with while_kernels_run([module], in_turn=in_turn, parallel=True):
             module["doubled"](given, found)
         assert np.array_equal(found.numpy(), values * 2)
 
@@ -136,3 +142,11 @@ def test_the_environment_says_how_many_threads_there_are(most: str | None) -> No
     run = [sys.executable, "-c", textwrap.dedent(program)]
     parts, pool = json.loads(subprocess.run(run, env=given, check=True, capture_output=True).stdout)
     assert parts == pool == int(most or os.cpu_count() or 1)
+
+
+@needs_openmp
+def test_a_team_is_the_same_threads_each_time() -> None:
+    team = gather()
+    assert all(Path(f"/proc/self/task/{thread}").exists() for thread in team)
+    assert threading.get_native_id() not in team
+    assert all(gather() == team for _ in range(3))

@@ -8,6 +8,7 @@ they wait, since each would keep the other's next kernel from the cores; and a t
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,25 @@ _HOOK = "__TVMBackendParallelLaunch"
 _OPENMP = "libgomp.so.1"
 """The system has one of a name in a process, whoever loads it first: oneDNN, PyTorch or this module."""
 
-_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_num_procs")
+_OF_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_num_procs")
+_ROOM = 1024
+"""Threads at most, as many as Linux has cores in a set."""
 
-_LAUNCH = """
+_OF_THE_SYSTEM = ("gettid",)
+
+_CODE = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
 declare i32 @omp_get_num_procs()
+declare i32 @gettid()
+
+define internal i32 @most_threads() {
+  %cores = call i32 @omp_get_num_procs()
+  %is_more = icmp sgt i32 %cores, MOST
+  %most = select i1 %is_more, i32 MOST, i32 %cores
+  ret i32 %most
+}
 
 ; FTVMParallelLambda, what it reads, TVMParallelGroupEnv (a barrier, the number of parts), the status
 %job = type { ptr, ptr, { ptr, i32 }, i32 }
@@ -68,9 +81,7 @@ end:
 ; As TVMBackendParallelLaunch; no number of parts means as many as there are threads.
 define i32 @launch(ptr %function, ptr %data, i32 %wanted) {
   %job = alloca %job
-  %cores = call i32 @omp_get_num_procs()
-  %is_more = icmp sgt i32 %cores, MOST
-  %most = select i1 %is_more, i32 MOST, i32 %cores
+  %most = call i32 @most_threads()
   %is_given = icmp sgt i32 %wanted, 0
   %parts = select i1 %is_given, i32 %wanted, i32 %most
   %fewer = icmp slt i32 %parts, %most
@@ -87,6 +98,23 @@ define i32 @launch(ptr %function, ptr %data, i32 %wanted) {
   call void @GOMP_parallel(ptr @work, ptr %job, i32 %threads, i32 0)
   %status = load i32, ptr %status_at
   ret i32 %status
+}
+
+; Has every thread note its number in the system; returns how many there are.
+define internal void @note(ptr %numbers) {
+  %thread = call i32 @omp_get_thread_num()
+  %number = call i32 @gettid()
+  %place = getelementptr i32, ptr %numbers, i32 %thread
+  store i32 %number, ptr %place
+  ret void
+}
+
+define i32 @gather(ptr %numbers, i32 %room) {
+  %most = call i32 @most_threads()
+  %fits = icmp slt i32 %most, %room
+  %threads = select i1 %fits, i32 %most, i32 %room
+  call void @GOMP_parallel(ptr @note, ptr %numbers, i32 %threads, i32 0)
+  ret i32 %threads
 }
 """
 
@@ -123,15 +151,32 @@ def launch_address() -> int:
     return int(_engine().get_function_address("launch"))
 
 
+def gather() -> tuple[int, ...]:
+    """Wake the team of the calling thread; the system's numbers of its other threads.
+
+    It returns once all of them have run.
+    """
+    numbers = (ctypes.c_int32 * _ROOM)()
+    count = _gather()(numbers, _ROOM)
+    return tuple(number for number in numbers[1:count] if number)
+
+
+@cache
+def _gather() -> Callable[[object, int], int]:
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
+        _engine().get_function_address("gather")
+    )
+
+
 @cache
 def _engine() -> Any:
-    """What owns the compiled function."""
-    team = openmp()
+    """What owns the compiled functions."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for name in _FUNCTIONS:
-        llvm.add_symbol(name, ctypes.cast(getattr(team, name), ctypes.c_void_p).value)
-    code = _LAUNCH.replace("MOST", str(most_threads() or 2**31 - 1))
+    for library, names in ((openmp(), _OF_OPENMP), (ctypes.CDLL(None), _OF_THE_SYSTEM)):
+        for name in names:
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+    code = _CODE.replace("MOST", str(most_threads() or 2**31 - 1))
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code), machine)
     engine.finalize_object()
