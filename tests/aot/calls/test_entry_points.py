@@ -222,7 +222,7 @@ def test_inputs_may_have_the_names_of_what_generated_code_uses(tmp_path: Path) -
     """Functions and variables of the driver and of the self-test, and two names that differ in case only."""
     need_tools("host")
     of_selftest = ("mean", "at", "loss", "tolerance", "load", "file", "check", "failed", "differ")
-    names = ("x", "X", *of_selftest, "check_input", "memcpy", "size_t")
+    names = ("x", "X", *of_selftest, "allowed", "check_input", "memcpy", "size_t")
 
     def body(layers: Layers) -> relax.Expr:
         first, *rest = (layers.input(name, (2, 4)) for name in names)

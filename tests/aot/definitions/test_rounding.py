@@ -53,4 +53,6 @@ def test_a_kink_is_crossed_by_errors_of_one_sign(
     expected = export(tiny_mlp(), tmp_path / "out").expected
     assert sorted(signs) == [-1.0, 0.0, 1.0]
     assert expected.rounding_error > 0.01
+    assert expected.tolerances[-1] == 10 * expected.rounding_error
+    assert expected.tolerances[0] == reference.LOSS_TOLERANCE
     assert set(threads) <= {1}

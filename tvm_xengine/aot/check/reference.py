@@ -52,11 +52,11 @@ class Expected:
         Of every step.
     output
         Of the evaluation of the last batch after the last step, flat.
-    rounding_error
-        Largest difference of a loss from runs in float32 whose sums are off as those of plain loops are,
-        relative to one plus its size. Deep networks with batch norms amplify it. What a sum is off in one
-        run it is in the other with the other sign, so that a kink that is near (such as ReLU's) is crossed
-        in one of them.
+    rounding_errors
+        For each step, the larger difference of its loss from two runs in float32 whose sums are off as
+        those of plain loops are, relative to one plus its size. Deep networks with batch norms amplify it.
+        What a sum is off in one run it is in the other with the other sign, so that a kink that is near
+        (such as ReLU's) is crossed in one of them.
     storage_error
         Largest difference of a loss from the same run with everything in float32, relative to one
         plus its size; None where nothing is stored short.
@@ -64,18 +64,28 @@ class Expected:
 
     losses: tuple[float, ...]
     output: tuple[float, ...]
-    rounding_error: float
+    rounding_errors: tuple[float, ...]
     storage_error: float | None = None
 
     @property
-    def tolerance(self) -> float:
-        """Allowed difference of a loss on another machine, relative to one plus its size."""
-        return max(LOSS_TOLERANCE, 10 * self.rounding_error)
+    def rounding_error(self) -> float:
+        """The largest of all steps."""
+        return max(self.rounding_errors, default=0.0)
+
+    @property
+    def tolerances(self) -> tuple[float, ...]:
+        """Allowed difference of each loss on another machine, relative to one plus its size.
+
+        Training amplifies errors, so early losses tell more. Another machine may cross a kink earlier: of
+        step n counts what is seen until step 2 n.
+        """
+        until = (self.rounding_errors[: 2 * n + 1] for n in range(len(self.rounding_errors)))
+        return tuple(max(LOSS_TOLERANCE, 10 * max(errors)) for errors in until)
 
     @property
     def output_tolerance(self) -> float:
         """Allowed difference of the output, to which all steps contribute."""
-        return max(OUTPUT_TOLERANCE, 10 * self.tolerance)
+        return max(OUTPUT_TOLERANCE, 100 * self.rounding_error)
 
 
 def host_step(training: TrainingStep) -> StepExecutable:
@@ -133,14 +143,13 @@ def _expected_results(
     losses, state = _run(stored, trial, np.float64)
     short = () if storage is None else short_parameters(training, storage)
     output = _output(model, {**stored.initial_state, **state}, trial, storage, short)
-    rounding_error = max(
-        _difference(losses, _run(stored, trial, np.float32, errors)[0])
-        for errors in (_drawn(1), _drawn(-1))
-    )
+    rounded = (_run(stored, trial, np.float32, errors)[0] for errors in (_drawn(1), _drawn(-1)))
+    both = zip(*(_differences(losses, others) for others in rounded), strict=True)
+    rounding_errors = tuple(max(pair) for pair in both)
     if storage is None:
-        return Expected(losses, output, rounding_error)
-    storage_error = _difference(losses, _run(training, trial, np.float64)[0])
-    return Expected(losses, output, rounding_error, storage_error)
+        return Expected(losses, output, rounding_errors)
+    storage_error = max(_differences(losses, _run(training, trial, np.float64)[0]), default=0.0)
+    return Expected(losses, output, rounding_errors, storage_error)
 
 
 def _drawn(sign: int) -> Errors:
@@ -149,10 +158,8 @@ def _drawn(sign: int) -> Errors:
     return lambda shape: sign * generator.standard_normal(shape)
 
 
-def _difference(losses: Sequence[float], others: Sequence[float]) -> float:
-    return max(
-        (abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True)), default=0.0
-    )
+def _differences(losses: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True)]
 
 
 def _run(

@@ -51,7 +51,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         draw=draw_functions(name),
         functions=calls.functions(),
         no_state=calls.refused_without_state(),
-        run=calls.run(single(expected.tolerance), len(expected.losses)),
+        run=calls.run(len(expected.losses)),
         evaluations=calls.evaluations(len(outputs), single(expected.output_tolerance)),
         init_args=init_args,
         init_small=_with_size(init_args, regions[0], macro),
@@ -76,7 +76,9 @@ def _losses(expected: Expected) -> str:
         return ""
     return f"""\
 static const float expected_loss[{len(expected.losses)}] = {{
-{rows_of(expected.losses)}}};"""
+{rows_of(expected.losses)}}};
+static const float allowed[{len(expected.losses)}] = {{
+{rows_of(expected.tolerances)}}};"""
 
 
 def _with_size(arguments: str, region: str, macro: str) -> str:

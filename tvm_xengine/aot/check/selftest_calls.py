@@ -79,7 +79,7 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
             " return 7; /* there is no state yet */"
         )
 
-    def run(self, tolerance: str, steps: int) -> str:
+    def run(self, steps: int) -> str:
         """All steps; every second one over single samples where the package has both."""
         fills = "\n".join(
             fill_loop(self.package.name, entry, array_of(entry)) for entry in self.inputs
@@ -101,7 +101,7 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
         return f"""\
   for (int step = 0; step < {steps}; step++) {{
     int byte = step % 2 ? 0xff : 0xa5; /* 0xff is NaN */
-    float loss = 0.0f, tolerance = {tolerance};
+    float loss = 0.0f, tolerance = allowed[step];
 #ifdef {macro}_LOSS_TOLERANCE
     tolerance = {macro}_LOSS_TOLERANCE;
 #endif

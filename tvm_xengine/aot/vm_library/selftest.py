@@ -56,7 +56,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         lasts=lasts,
         keeps=keeps,
         copies=copies,
-        tolerance=single(expected.tolerance),
+        tolerances=rows_of(expected.tolerances),
         output_tolerance=single(expected.output_tolerance),
     )
 
@@ -77,6 +77,8 @@ static _Alignas(64) uint8_t arena[{MACRO}_ARENA_BYTES + GUARD];
 
 static const float expected_loss[STEPS] = {{
 {losses}}};
+static const float allowed[STEPS] = {{
+{tolerances}}};
 static const float expected_output[{output_count}] = {{
 {outputs}}};
 
@@ -103,7 +105,7 @@ int main(int argc, char **argv) {{
     if ({name}_train_step(&step)) return 2;
     memcpy(&loss, arena + {MACRO}_RESULT_{loss}, sizeof loss);
     printf("%.9g\\n", (double)loss);
-    if (differ(loss, expected_loss[i], {tolerance})) return 3;
+    if (differ(loss, expected_loss[i], allowed[i])) return 3;
     for (size_t k = {MACRO}_ARENA_BYTES; k < sizeof arena; k++)
       if (arena[k] != byte) return 4;
   }}
