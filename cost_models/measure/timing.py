@@ -20,8 +20,8 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
 from tvm_xengine.kernels.targets import is_gpu
-from tvm_xengine.kernels.threads.idle import while_kernels_run
 from tvm_xengine.kernels.threads.pool import thread_pool_size
+from tvm_xengine.kernels.threads.running import while_kernels_run
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
 
 _AROUND_ZERO = ("mean", "running_mean", "beta", "bias")

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm_xengine.errors import StorageError
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
-from tvm_xengine.kernels.threads.idle import while_kernels_run
+from tvm_xengine.kernels.threads.running import while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda

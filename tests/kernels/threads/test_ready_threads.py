@@ -7,8 +7,8 @@ from threading import Thread
 
 import pytest
 
-from tvm_xengine.kernels.threads import idle
-from tvm_xengine.kernels.threads.idle import (
+from tvm_xengine.kernels.threads import ready as ready_module
+from tvm_xengine.kernels.threads.ready import (
     FIRST_REST_S,
     LONGEST_REST_S,
     STALLED_S,
@@ -37,7 +37,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
-    monkeypatch.setattr(idle, "monotonic", lambda: found.now_s)
+    monkeypatch.setattr(ready_module, "monotonic", lambda: found.now_s)
     return found
 
 
@@ -58,7 +58,7 @@ def test_threads_rest_where_cores_are_taken_and_look_again_less_and_less_often(
     machine: Machine,
 ) -> None:
     ready = ReadyThreads(machine.gather, machine)
-    machine.wakes_in_s = 10 * STALLED_S
+    machine.wakes_in_s = 2 * STALLED_S
     looks_s, looks = [], 0
     while machine.now_s < 130:
         assert sleeps(ready, machine)
@@ -77,7 +77,7 @@ def test_threads_rest_where_cores_are_taken_and_look_again_less_and_less_often(
 def test_it_may_be_entered_again_and_by_several_threads(machine: Machine) -> None:
     ready = ReadyThreads(machine.gather, machine)
     with ready:
-        machine.wakes_in_s = 10 * STALLED_S
+        machine.wakes_in_s = 2 * STALLED_S
         with ready:
             assert machine.asleep == 1
         thread = Thread(target=sleeps, args=(ready, machine))

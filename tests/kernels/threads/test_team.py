@@ -19,7 +19,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
-from tvm_xengine.kernels.threads.idle import while_kernels_run
+from tvm_xengine.kernels.threads.running import while_kernels_run
 from tvm_xengine.kernels.threads.team import (
     _HOOK,
     gather,
