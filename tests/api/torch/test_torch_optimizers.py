@@ -43,6 +43,30 @@ def test_adam_may_decay_as_adamw(compile_step: Compile) -> None:
         torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["NAdam", "RAdam", "Adamax", "Adadelta"])
+def test_training_goes_on_in_pytorch_and_comes_back(kind: str, compile_step: Compile) -> None:
+    make = getattr(torch.optim, kind)
+    mine, theirs = network(), network()
+    optimizer = make(mine.parameters(), 0.02)
+    step = compile_step(mine, ROWS, loss="cross_entropy", optimizer=optimizer)
+    found = [float(step(ROWS, LABELS)) for _ in range(3)]
+    step.load_into(mine, optimizer)
+    found += train(mine, optimizer, [(ROWS, LABELS)] * 4)
+    step.load_from(mine, optimizer)
+    found += [float(step(ROWS, LABELS)) for _ in range(3)]
+    expected = train(theirs, make(theirs.parameters(), 0.02), [(ROWS, LABELS)] * 10)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_momenta_of_other_options_are_refused(compile_step: Compile) -> None:
+    module = network()
+    optimizer = torch.optim.NAdam(module.parameters(), 0.02, betas=(0.5, 0.9))
+    train(module, optimizer, [(ROWS, LABELS)] * 2)
+    step = compile_step(network(), ROWS, loss="cross_entropy", optimizer="nadam")
+    with pytest.raises(xe.XEngineError, match=r"momenta of 0\.06"):
+        step.load_from(module, optimizer)
+
+
 @pytest.mark.parametrize("base", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_class_with_the_name_of_one_of_pytorchs_is_another_one(base: type) -> None:
     module = network()
