@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from threading import local
 from time import monotonic
 from types import TracebackType
@@ -86,7 +87,9 @@ class ReadyThreads(local):
 
 def _core() -> int:
     """The core that the calling thread is on."""
-    return int(_LIBC.sched_getcpu())
+    return int(_c_library().sched_getcpu())
 
 
-_LIBC = ctypes.CDLL(None)
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
