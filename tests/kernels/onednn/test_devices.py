@@ -37,6 +37,7 @@ from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.kernels.te.linear import linear
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -74,15 +75,17 @@ def built(step: LoweredStep, plan: Plan, training: TrainingStep) -> StepExecutab
     return executable
 
 
+def _values(rng: np.random.Generator, view: ArenaView) -> np.ndarray:
+    """Positions of the first two classes or words, or numbers from 0 to 1."""
+    if str(view.dtype).startswith("int"):
+        return rng.integers(0, 2, view.shape).astype(view.dtype)
+    return rng.random(view.shape, dtype="float32")
+
+
 def batch_for(executable: StepExecutable, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     views = executable.interface.inputs
-    given = {
-        name: rng.random(views[name].shape, dtype="float32")
-        for name in executable.names(Role.BATCH)
-        if name != "labels"
-    }
-    given["labels"] = rng.integers(0, 2, views["labels"].shape).astype(views["labels"].dtype)
+    given = {name: _values(rng, views[name]) for name in executable.names(Role.BATCH)}
     given["lr"] = np.asarray(0.05, "float32")
     return given
 
