@@ -21,7 +21,7 @@ from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
 from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.kernels.threads.pool import thread_pool_size
-from tvm_xengine.kernels.threads.running import while_kernels_run
+from tvm_xengine.kernels.threads.running import may_spin, while_kernels_run
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
 
 _AROUND_ZERO = ("mean", "running_mean", "beta", "bias")
@@ -154,7 +154,7 @@ def time_kernel_us(
         context = KernelContext(call.library)
         arguments.append(context.tensor)
     function = module[call.symbol]
-    with while_kernels_run([module], in_turn=True, parallel=call.is_threaded):
+    with while_kernels_run(spin=may_spin([module]), parallel=call.is_threaded):
         if effort.caches == COLD and call.device == "cpu":
             return _cold_calls_us(call, function, arguments, effort)
         return _batches_us(call, function, arguments, effort, device)

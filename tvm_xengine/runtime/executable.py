@@ -14,7 +14,7 @@ from tvm import relax
 from tvm_xengine.errors import StorageError
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
-from tvm_xengine.kernels.threads.running import while_kernels_run
+from tvm_xengine.kernels.threads.running import may_spin, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda
@@ -93,9 +93,8 @@ class StepExecutable(StepMemory):
         )
         self.program, self._platform, self._libraries = program, platform, libraries
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
-        self._while_running = while_kernels_run(
-            libraries, in_turn=self.runs_in_turn, parallel=parallel
-        )
+        spin = self.runs_in_turn and may_spin(libraries)
+        self._while_running = partial(while_kernels_run, spin=spin, parallel=parallel)
         self._waits = [arena.device.sync for arena in gpus.values()]
 
     @property
@@ -243,7 +242,7 @@ class StepExecutable(StepMemory):
         """
         self.recover()
         try:
-            with self._while_running, _naming_storage(self._platform):
+            with self._while_running(), _naming_storage(self._platform):
                 self._run()
                 self._settle()
         except BaseException:

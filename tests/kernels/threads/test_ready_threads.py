@@ -42,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def sleeps(ready: ReadyThreads, machine: Machine) -> bool:
-    with ready:
+    with ready.entered():
         inside = machine.asleep
     assert machine.asleep == 0
     return bool(inside)
@@ -76,9 +76,9 @@ def test_threads_rest_where_cores_are_taken_and_look_again_less_and_less_often(
 
 def test_it_may_be_entered_again_and_by_several_threads(machine: Machine) -> None:
     ready = ReadyThreads(machine.gather, machine)
-    with ready:
+    with ready.entered():
         machine.wakes_in_s = 2 * STALLED_S
-        with ready:
+        with ready.entered():
             assert machine.asleep == 1
         thread = Thread(target=sleeps, args=(ready, machine))
         thread.start()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from threading import local
 from time import monotonic
-from types import TracebackType
 
 STALLED_S = 1e-3
 """Threads wake within 0.2 ms on cores that are free, and after 3 to 20 ms on cores that others use."""
@@ -42,24 +41,15 @@ class ReadyThreads(local):
         self._sleeping = sleeping
         self._rests_until_s = 0.0
         self._rest_s = FIRST_REST_S
-        self._asleep: list[bool] = []
         self._team: tuple[int, ...] = ()
         self._core = -1
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """While kernels run, one after the other."""
         rests = monotonic() < self._rests_until_s or not self._are_ready()
-        if rests:
-            self._sleeping.__enter__()
-        self._asleep.append(rests)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._asleep.pop():
-            self._sleeping.__exit__(kind, error, trace)
+        with self._sleeping if rests else nullcontext():
+            yield
 
     def _are_ready(self) -> bool:
         if (core := _core()) != self._core:

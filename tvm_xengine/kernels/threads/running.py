@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from types import TracebackType
 
 import tvm
 
@@ -15,46 +14,31 @@ from tvm_xengine.kernels.threads.ready import ReadyThreads
 from tvm_xengine.kernels.threads.team import gather, openmp
 
 
-def while_kernels_run(
-    modules: Iterable[tvm.runtime.Module], *, in_turn: bool, parallel: bool
-) -> AbstractContextManager[None]:
-    """To be entered, as often as one likes, while kernels run.
+def may_spin(modules: Iterable[tvm.runtime.Module]) -> bool:
+    """Whether all parallel loops of compiled kernels run on the team of OpenMP (`load_library`).
 
-    The team of OpenMP is ready at once for kernels that run one after the other. It sleeps between
-    them where other threads have work meanwhile, or where generated code runs on TVM's pool because
-    it was compiled in this process (`load_library`).
+    Those that were compiled in this process run on TVM's pool, whose threads it would keep from the cores.
+    """
+    return openmp() is not None and all(module.kind == "library" for module in modules)
+
+
+@contextmanager
+def while_kernels_run(*, spin: bool, parallel: bool) -> Iterator[None]:
+    """Threads of OpenMP are ready for the next kernel, or sleep between kernels.
 
     Parameters
     ----------
-    modules
-        The kernels.
-    in_turn
-        Whether nothing else of this step runs beside a kernel.
+    spin
+        Whether they may be ready: nothing else of the step runs beside a kernel, and `may_spin`.
     parallel
         Whether any kernel runs on several threads.
     """
     if not parallel:
-        return nullcontext()
-    on_team = all(module.kind == "library" for module in modules)
-    ready = in_turn and on_team and openmp() is not None
-    return _Running(_ready() if ready else _sleeping())
-
-
-class _Running:
-    def __init__(self, waiting: AbstractContextManager[None]) -> None:
-        self._waiting = waiting
-
-    def __enter__(self) -> None:
-        thread_pool_size()  # TVM has a pool for each thread that runs kernels
-        self._waiting.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._waiting.__exit__(kind, error, trace)
+        yield
+        return
+    thread_pool_size()  # TVM has a pool for each thread that runs kernels
+    with _ready().entered() if spin else _sleeping():
+        yield
 
 
 @cache
