@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from tvm_xengine.state.state_file import read_state as read_state
     from tvm_xengine.state.state_file import write_onnx_state as write_onnx_state
     from tvm_xengine.state.state_file import write_state as write_state
+    from tvm_xengine.training.adam import Adam as Adam
+    from tvm_xengine.training.adam import Adamax as Adamax
+    from tvm_xengine.training.adam import AdamW as AdamW
+    from tvm_xengine.training.adam import NAdam as NAdam
+    from tvm_xengine.training.adam import RAdam as RAdam
     from tvm_xengine.training.forward.precision import MixedPrecision as MixedPrecision
     from tvm_xengine.training.losses import CrossEntropy as CrossEntropy
     from tvm_xengine.training.optimizers import SGD as SGD
     from tvm_xengine.training.optimizers import Adadelta as Adadelta
     from tvm_xengine.training.optimizers import Adagrad as Adagrad
-    from tvm_xengine.training.optimizers import Adam as Adam
-    from tvm_xengine.training.optimizers import Adamax as Adamax
-    from tvm_xengine.training.optimizers import AdamW as AdamW
     from tvm_xengine.training.optimizers import Lion as Lion
-    from tvm_xengine.training.optimizers import NAdam as NAdam
-    from tvm_xengine.training.optimizers import RAdam as RAdam
     from tvm_xengine.training.optimizers import RMSprop as RMSprop
 
 _PLACES = {
@@ -111,10 +111,8 @@ _PLACES = {
     "tvm_xengine.model.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
     "tvm_xengine.training.losses": ("CrossEntropy",),
-    "tvm_xengine.training.optimizers": (
-        *("SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "RAdam"),
-        "RMSprop",
-    ),
+    "tvm_xengine.training.adam": ("Adam", "AdamW", "Adamax", "NAdam", "RAdam"),
+    "tvm_xengine.training.optimizers": ("SGD", "Adadelta", "Adagrad", "Lion", "RMSprop"),
     "tvm_xengine.training.forward.precision": ("MixedPrecision",),
 }
 """Where each public name is defined; a module is loaded when one of its names is used."""

@@ -14,8 +14,9 @@ from tvm_xengine.cost_models.dataset.dataset import RANDOM
 from tvm_xengine.errors import InvalidDatasetError, UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.training.adam import Adam
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import SGD, Adam
+from tvm_xengine.training.optimizers import SGD
 
 _BATCHES = (1, 2, 4, 8, 16, 32)
 """Batch sizes: powers of two, as users choose them."""

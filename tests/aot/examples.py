@@ -21,9 +21,10 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
+from tvm_xengine.training.adam import Adam
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import SGD, Adam
+from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.recipe import Recipe
 
 OPTIMIZERS: Mapping[str, Optimizer] = {

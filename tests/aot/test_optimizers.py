@@ -12,19 +12,10 @@ from tests.aot.test_package import Session
 from tvm_xengine.aot.export import export_step
 from tvm_xengine.aot.options import ExportOptions
 from tvm_xengine.aot.plan.regions import parse_regions
+from tvm_xengine.training.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import CrossEntropy
-from tvm_xengine.training.optimizers import (
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    NAdam,
-    RAdam,
-    RMSprop,
-)
+from tvm_xengine.training.optimizers import SGD, Adadelta, Adagrad, RMSprop
 from tvm_xengine.training.recipe import Recipe
 
 Parameters = Iterable[torch.nn.Parameter]

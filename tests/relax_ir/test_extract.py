@@ -10,8 +10,8 @@ from tvm_xengine.frontends import zoo
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.training.adam import Adam
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.optimizers import Adam
 
 
 def test_every_call_becomes_an_op_with_its_tensors() -> None:

@@ -13,6 +13,7 @@ from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.training.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import (
     BINARY_CROSS_ENTROPY,
@@ -24,18 +25,7 @@ from tvm_xengine.training.losses import (
     Loss,
 )
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import (
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    Lion,
-    NAdam,
-    RAdam,
-    RMSprop,
-)
+from tvm_xengine.training.optimizers import SGD, Adadelta, Adagrad, Lion, RMSprop
 from tvm_xengine.training.recipe import Recipe
 
 Reference = Callable[..., torch.optim.Optimizer]

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.kind_of_model import is_module
+from tvm_xengine.training.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import (
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    NAdam,
-    RAdam,
-    RMSprop,
-)
+from tvm_xengine.training.optimizers import SGD, Adadelta, Adagrad, RMSprop
 from tvm_xengine.training.recipe import ParameterGroup
 
 if TYPE_CHECKING:

@@ -16,18 +16,9 @@ from tvm_xengine.model.torch_optimizer import (
     torch_kind,
 )
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.training.adam import Adam, Adamax, NAdam, RAdam
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import (
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    Lion,
-    NAdam,
-    RAdam,
-    RMSprop,
-)
+from tvm_xengine.training.optimizers import SGD, Adadelta, Adagrad, Lion, RMSprop
 
 if TYPE_CHECKING:
     import torch

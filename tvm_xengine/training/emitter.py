@@ -14,7 +14,7 @@ from tvm_xengine.kernels.te.inplace import overwritten_pairs
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.types import static_shape
 
-Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
+Option = int | float | bool | str | None | tuple[float, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
 _OPAQUE_PATTERN = 8

@@ -10,7 +10,7 @@ from typing import Protocol
 from tvm import relax
 
 from tvm_xengine.kernels.te.updates.optimizer import Rule, update_kernel
-from tvm_xengine.training.emitter import Emitter, Option
+from tvm_xengine.training.emitter import Emitter
 
 
 class Optimizer(Protocol):
@@ -89,16 +89,28 @@ def emit_update(
     rule: Rule,
     update: Update,
     optimizer: Optimizer,
-    options: Mapping[str, Option],
+    fields: Sequence[str],
     factors: tuple[str, ...] = (),
+    *,
+    decoupled: bool = False,
 ) -> tuple[relax.Expr, ...]:
-    """Emit an update kernel, whose results are the new parameter and the new slots."""
+    """Emit an update kernel, whose results are the new parameter and the new slots.
+
+    Parameters
+    ----------
+    fields
+        The fields of the optimizer that the kernel takes as options.
+    factors
+        Names of what the optimizer emitted once for the step.
+    """
     slots = optimizer.slots
     state = (update.slots[slot] for slot in slots)
     inputs = [update.parameter, *state, update.gradient, update.lr, *update.factors, *update.scale]
     names = (f"{update.name}_new", *(f"{update.name}_new_{slot}" for slot in slots))
     kernel = update_kernel(rule, slots, factors)
-    return emitter.call_many(kernel, inputs, f"{update.name}_update", names, **options)
+    options = {name: getattr(optimizer, name) for name in fields}
+    name = f"{update.name}_update"
+    return emitter.call_many(kernel, inputs, name, names, decoupled=decoupled, **options)
 
 
 def check_betas(betas: tuple[float, float]) -> None:

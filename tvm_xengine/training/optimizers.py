@@ -6,17 +6,16 @@ Options have PyTorch's names and defaults, and updates have its values (Lion: th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import relax
 
 from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.checks.names import meant
-from tvm_xengine.kernels.te.updates import adam_variants, adaptive
-from tvm_xengine.kernels.te.updates.optimizer import Rule, dampening_share, momentum, sgd
-from tvm_xengine.training.emitter import Emitter, Option
+from tvm_xengine.kernels.te.updates.adaptive import adadelta, adagrad, decayed_rate, lion, rmsprop
+from tvm_xengine.kernels.te.updates.optimizer import dampening_share, momentum, sgd
+from tvm_xengine.training.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.optimizer import (
     Optimizer,
     Rate,
@@ -73,232 +72,14 @@ class SGD:
     def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
         if not self.needs_step:
             return ()
-        share = emitter.call(
-            dampening_share,
-            [rate.steps()],
-            "dampening_share",
-            dampening=self.dampening,
-            dtype=dtype,
-        )
-        return (share,)
+        steps, name = [rate.steps()], "dampening_share"
+        return (emitter.call(dampening_share, steps, name, dampening=self.dampening, dtype=dtype),)
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {"weight_decay": self.weight_decay, "maximize": self.maximize}
         if not self.momentum:
-            return emit_update(emitter, sgd, update, self, options)
-        options |= {"momentum": self.momentum, "nesterov": self.nesterov}
-        return emit_update(emitter, momentum, update, self, options, ("share",) * self.needs_step)
-
-
-@checked_fields
-@dataclass(frozen=True)
-class Adam:
-    """Adam with bias correction (Kingma and Ba 2015).
-
-    Attributes
-    ----------
-    lr
-        Learning rate.
-    betas
-        How much the averages of the gradient and of its square keep.
-    eps
-        Added to the root of the second average.
-    weight_decay
-        Times the parameter, is added to the gradient.
-    decoupled
-        Whether weight decay shrinks the parameter itself, as in `AdamW`.
-    amsgrad
-        Divides by the largest second average so far.
-    maximize
-        Ascends instead.
-    """
-
-    lr: float = 0.001
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    decoupled: bool = False
-    amsgrad: bool = False
-    maximize: bool = False
-
-    initial_slot = 0.0
-    needs_step = True
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        largest = ("largest_moment",) if self.amsgrad else ()
-        return ("first_moment", "second_moment", *largest)
-
-    def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
-        return emitter.call_many(
-            adaptive.adam_factors,
-            [rate.lr, rate.steps()],
-            "adam_factors",
-            ("adam_rate", "adam_root"),
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            dtype=dtype,
-        )
-
-    def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {
-            "beta1": self.betas[0],
-            "beta2": self.betas[1],
-            "epsilon": self.eps,
-            "weight_decay": self.weight_decay,
-            "decoupled": self.decoupled,
-            "maximize": self.maximize,
-        }
-        return emit_update(emitter, adaptive.adam, update, self, options, ("rate", "root"))
-
-
-@checked_fields
-@dataclass(frozen=True)
-class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
-
-    Attributes
-    ----------
-    lr, betas, eps
-        As in `Adam`.
-    weight_decay
-        Times the learning rate, the share by which each step shrinks the parameter.
-    decoupled, amsgrad, maximize
-        As in `Adam`.
-    """
-
-    weight_decay: float = 0.01
-    decoupled: bool = True
-
-
-@dataclass(frozen=True)
-class _OfMoments:
-    """What the relatives of Adam share: `lr`, `betas` and `eps` have PyTorch's defaults."""
-
-    lr: float = 0.002
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    maximize: bool = False
-
-    slots = ("first_moment", "second_moment")
-    initial_slot = 0.0
-    needs_step = True
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
-
-    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
-        """The update, the kernel of its factors, their names, and options of that kernel."""
-        raise NotImplementedError
-
-    def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
-        rule, kernel, names, options = self._kernels()
-        return emitter.call_many(
-            kernel,
-            [rate.lr, rate.steps()],
-            f"{rule.__name__}_factors",
-            tuple(f"{rule.__name__}_{name}" for name in names),
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            dtype=dtype,
-            **options,
-        )
-
-    def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {
-            "beta1": self.betas[0],
-            "beta2": self.betas[1],
-            "epsilon": self.eps,
-            "weight_decay": self.weight_decay,
-            "decoupled": getattr(self, "decoupled_weight_decay", False),
-            "maximize": self.maximize,
-        }
-        rule, _, names, _ = self._kernels()
-        return emit_update(emitter, rule, update, self, options, names)
-
-
-@checked_fields
-@dataclass(frozen=True)
-class NAdam(_OfMoments):
-    """Adam with Nesterov's momentum (Dozat 2016).
-
-    Attributes
-    ----------
-    lr, betas, eps, weight_decay, maximize
-        As in `Adam`.
-    momentum_decay
-        How fast the momentum grows to the first of `betas`.
-    decoupled_weight_decay
-        Whether weight decay shrinks the parameter itself, as in `AdamW`.
-    """
-
-    momentum_decay: float = 0.004
-    decoupled_weight_decay: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(momentum_decay=self.momentum_decay)
-
-    def momentum_product(self, steps: int) -> float:
-        """The product of the momenta of so many steps, which PyTorch keeps for each parameter."""
-        q, product = 0.96**self.momentum_decay, 1.0
-        for step in range(1, steps + 1):
-            product *= self.betas[0] * (1 - 0.5 * q**step)
-            if product == 0:
-                break
-        return product
-
-    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
-        names = ("of_gradient", "of_moment", "root")
-        options: dict[str, Option] = {"momentum_decay": self.momentum_decay}
-        return adam_variants.nadam, adam_variants.nadam_factors, names, options
-
-
-@checked_fields
-@dataclass(frozen=True)
-class RAdam(_OfMoments):
-    """Adam that begins without its second moment (Liu et al. 2020).
-
-    Attributes
-    ----------
-    lr, betas, eps, weight_decay, maximize
-        As in `Adam`.
-    decoupled_weight_decay
-        Whether weight decay shrinks the parameter itself, as in `AdamW`.
-    """
-
-    lr: float = 0.001
-    decoupled_weight_decay: bool = False
-
-    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
-        return adam_variants.radam, adam_variants.radam_factors, ("rate", "divides"), {}
-
-
-@checked_fields
-@dataclass(frozen=True)
-class Adamax(_OfMoments):
-    """Adam that divides by the largest gradient, which decays (Kingma and Ba 2015).
-
-    Attributes
-    ----------
-    lr, betas
-        As in `Adam`.
-    eps
-        Added to the magnitude of a gradient.
-    weight_decay, maximize
-        As in `Adam`.
-    """
-
-    slots = ("first_moment", "largest_gradient")
-
-    def _kernels(self) -> tuple[Rule, Callable[..., Any], tuple[str, ...], dict[str, Option]]:
-        return adam_variants.adamax, adam_variants.adamax_factors, ("rate",), {}
+            return emit_update(emitter, sgd, update, self, ("weight_decay", "maximize"))
+        fields = ("momentum", "nesterov", "weight_decay", "maximize")
+        return emit_update(emitter, momentum, update, self, fields, ("share",) * self.needs_step)
 
 
 @checked_fields
@@ -339,13 +120,8 @@ class Adadelta:
         return ()
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {
-            "rho": self.rho,
-            "epsilon": self.eps,
-            "weight_decay": self.weight_decay,
-            "maximize": self.maximize,
-        }
-        return emit_update(emitter, adaptive.adadelta, update, self, options)
+        fields = ("rho", "eps", "weight_decay", "maximize")
+        return emit_update(emitter, adadelta, update, self, fields)
 
 
 @checked_fields
@@ -396,17 +172,8 @@ class RMSprop:
         return ()
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {
-            "alpha": self.alpha,
-            "epsilon": self.eps,
-            "weight_decay": self.weight_decay,
-            "maximize": self.maximize,
-        }
-        if self.momentum:
-            options["momentum"] = self.momentum
-        if self.centered:
-            options["centered"] = True
-        return emit_update(emitter, adaptive.rmsprop, update, self, options)
+        fields = ("alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+        return emit_update(emitter, rmsprop, update, self, fields)
 
 
 @checked_fields
@@ -454,24 +221,13 @@ class Adagrad:
     def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
         if not self.lr_decay:
             return ()
-        decayed = emitter.call(
-            adaptive.decayed_rate,
-            [rate.lr, rate.steps()],
-            "decayed_rate",
-            lr_decay=self.lr_decay,
-            dtype=dtype,
-        )
-        return (decayed,)
+        inputs, name = [rate.lr, rate.steps()], "decayed_rate"
+        return (emitter.call(decayed_rate, inputs, name, lr_decay=self.lr_decay, dtype=dtype),)
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
         if update.factors:  # the decayed rate stands in for the learning rate
             update = replace(update, lr=update.factors[0], factors=())
-        options: dict[str, Option] = {
-            "epsilon": self.eps,
-            "weight_decay": self.weight_decay,
-            "maximize": self.maximize,
-        }
-        return emit_update(emitter, adaptive.adagrad, update, self, options)
+        return emit_update(emitter, adagrad, update, self, ("eps", "weight_decay", "maximize"))
 
 
 @checked_fields
@@ -505,13 +261,8 @@ class Lion:
         return ()
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        options: dict[str, Option] = {
-            "beta1": self.betas[0],
-            "beta2": self.betas[1],
-            "weight_decay": self.weight_decay,
-            "decoupled": True,
-        }
-        return emit_update(emitter, adaptive.lion, update, self, options)
+        fields = ("betas", "weight_decay")
+        return emit_update(emitter, lion, update, self, fields, decoupled=True)
 
 
 OPTIMIZERS: dict[str, Optimizer] = {

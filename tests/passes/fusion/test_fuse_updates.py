@@ -15,10 +15,11 @@ from tvm_xengine.passes.fusion.fuse_updates import FuseUpdates
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.scheduling.graph import OpGraph
+from tvm_xengine.training.adam import Adam
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import CrossEntropy
 from tvm_xengine.training.optimizer import Optimizer
-from tvm_xengine.training.optimizers import SGD, Adam
+from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 

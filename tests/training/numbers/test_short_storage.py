@@ -10,8 +10,9 @@ from tvm_xengine.compiler.lean.short_storage import (
     short_parameters,
     with_short_storage,
 )
+from tvm_xengine.training.adam import Adam
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.optimizers import SGD, Adam
+from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.step import TrainingStep
 
 

@@ -1,4 +1,4 @@
-"""Updates of the relatives of Adam, one kernel per parameter.
+"""Updates of Adam and its relatives, one kernel per parameter.
 
 The stages keep the rule of `tvm_xengine.kernels.te.updates.optimizer`, so that every output may be written
 over the tensor that it replaces.
@@ -15,10 +15,11 @@ from tvm import te
 from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.pointwise.function import greater, named, select
-from tvm_xengine.kernels.te.updates.adaptive import (
-    at_least_single,
+from tvm_xengine.kernels.te.updates.factors import (
     left_of_decay,
     left_of_exponential,
+    scalar,
+    step_count,
 )
 from tvm_xengine.kernels.te.updates.optimizer import Element, Updated
 
@@ -35,12 +36,31 @@ _LENGTH_TERMS = 11
 """Of the series of ``1 / (exp(y) - 1)``, up to y = 1: each is 40 times smaller than the one before."""
 
 
+def adam_factors(
+    lr: te.Tensor, step: te.Tensor, *, betas: tuple[float, float], dtype: str
+) -> list[te.Tensor]:
+    """The corrections of Adam's bias: ``lr / (1 - beta1^t)`` and ``sqrt(1 - beta2^t)``.
+
+    They are the same for all elements. No float64 is needed, whose power costs thousands of
+    instructions on processors without such numbers: `left_of_decay` does not cancel.
+    """
+    count = step_count(step, dtype)
+    return [
+        scalar(_corrected_rate(lr, betas[0], count), dtype, "rate"),
+        scalar(te.sqrt(left_of_decay(betas[1], count)), dtype, "root_of_average"),
+    ]
+
+
+def _corrected_rate(lr: te.Tensor, beta: float, count: Expr) -> Expr:
+    """The learning rate with the correction of the first moment's bias."""
+    return lr().astype(str(count.ty.dtype)) / left_of_decay(beta, count)
+
+
 def nadam_factors(
     lr: te.Tensor,
     step: te.Tensor,
     *,
-    beta1: float,
-    beta2: float,
+    betas: tuple[float, float],
     momentum_decay: float,
     dtype: str,
 ) -> list[te.Tensor]:
@@ -50,31 +70,22 @@ def nadam_factors(
     of all is a state in PyTorch; here its logarithm is a sum of geometric series, of which only ``q^t``
     changes: ``log(1 - 0.5 q^t) = -sum_j (0.5 q^t)^j / j``.
     """
-    count, q = _count(step, dtype), _NADAM_BASE**momentum_decay
+    count, q = step_count(step, dtype), _NADAM_BASE**momentum_decay
     wide = str(count.ty.dtype)
-    one, of_beta = tvm.tirx.const(1, wide), tvm.tirx.const(beta1, wide)
-    left = _scalar(left_of_decay(q, count), wide, "left")  # 1 - q^t
+    one, of_beta = tvm.tirx.const(1, wide), tvm.tirx.const(betas[0], wide)
+    left = scalar(left_of_decay(q, count), wide, "left")  # 1 - q^t
     momentum, following = ((one - (one - left()) * (0.5 * f)) * of_beta for f in (1, q))
-    rest: te.Tensor = _scalar(one, wide, "rest")  # of the product of all momenta, to 1
-    if beta1:
-        log_product = count * -math.log(beta1) + _log_of_shares(q, count, left())
-        rest = _scalar(left_of_exponential(log_product), wide, "rest")
+    rest: te.Tensor = scalar(one, wide, "rest")  # of the product of all momenta, to 1
+    if betas[0]:
+        log_product = count * -math.log(betas[0]) + _log_of_shares(q, count, left())
+        rest = scalar(left_of_exponential(log_product), wide, "rest")
     rest_of_next = rest() + (one - rest()) * (one - following)
     rate = lr().astype(wide)
     return [
-        _scalar(rate * (one - momentum) / rest(), dtype, "of_gradient"),
-        _scalar(rate * following / rest_of_next, dtype, "of_moment"),
-        _scalar(te.sqrt(left_of_decay(beta2, count)), dtype, "root_of_average"),
+        scalar(rate * (one - momentum) / rest(), dtype, "of_gradient"),
+        scalar(rate * following / rest_of_next, dtype, "of_moment"),
+        scalar(te.sqrt(left_of_decay(betas[1], count)), dtype, "root_of_average"),
     ]
-
-
-def _count(step: te.Tensor, dtype: str) -> Expr:
-    """The number of this step, from 1, in a type that does not round it."""
-    return (step() + tvm.tirx.const(1, step.dtype)).astype(at_least_single(dtype))
-
-
-def _scalar(value: Expr, dtype: str, name: str) -> te.Tensor:
-    return te.compute((), lambda: value.astype(dtype), name=name)
 
 
 def _log_of_shares(q: float, count: Expr, left: Expr) -> Expr:
@@ -97,25 +108,25 @@ def _log_of_shares(q: float, count: Expr, left: Expr) -> Expr:
 
 
 def radam_factors(
-    lr: te.Tensor, step: te.Tensor, *, beta1: float, beta2: float, dtype: str
+    lr: te.Tensor, step: te.Tensor, *, betas: tuple[float, float], dtype: str
 ) -> list[te.Tensor]:
     """RAdam's rate, and whether it divides by the root of the second moment (1 or 0)."""
-    count = _count(step, dtype)
+    count = step_count(step, dtype)
     wide = str(count.ty.dtype)
-    plain = _scalar(lr().astype(wide) / left_of_decay(beta1, count), wide, "plain")
+    plain = scalar(_corrected_rate(lr, betas[0], count), wide, "plain")
     rate, divides = plain(), tvm.tirx.const(0, wide)
-    longest = 2 / (1 - beta2) - 1
+    longest = 2 / (1 - betas[1]) - 1
     if longest > _RECTIFIED_FROM:
-        length = _scalar(_length_of_average(beta2, count), wide, "length")()
+        length = scalar(_length_of_average(betas[1], count), wide, "length")()
         safe = greater(length, tvm.tirx.const(_RECTIFIED_FROM, wide))
         scale = longest / ((longest - 4) * (longest - 2))
         rectified = te.sqrt(
-            (safe - 4.0) * (safe - 2.0) * scale / safe * left_of_decay(beta2, count)
+            (safe - 4.0) * (safe - 2.0) * scale / safe * left_of_decay(betas[1], count)
         )
         is_long = length > tvm.tirx.const(_RECTIFIED_FROM, wide)
         rate = select(is_long, rate * rectified, rate)
         divides = select(is_long, tvm.tirx.const(1, wide), divides)
-    return [_scalar(rate, dtype, "rate"), _scalar(divides, dtype, "divides")]
+    return [scalar(rate, dtype, "rate"), scalar(divides, dtype, "divides")]
 
 
 def _length_of_average(beta: float, count: Expr) -> Expr:
@@ -144,53 +155,63 @@ def _length_of_average(beta: float, count: Expr) -> Expr:
 
 
 def adamax_factors(
-    lr: te.Tensor, step: te.Tensor, *, beta1: float, beta2: float, dtype: str
+    lr: te.Tensor, step: te.Tensor, *, betas: tuple[float, float], dtype: str
 ) -> list[te.Tensor]:
     """The rate with the correction of the first moment's bias."""
-    count = _count(step, dtype)
-    rate = lr().astype(str(count.ty.dtype)) / left_of_decay(beta1, count)
-    return [_scalar(rate, dtype, "rate")]
+    count = step_count(step, dtype)
+    return [scalar(_corrected_rate(lr, betas[0], count), dtype, "rate")]
 
 
-def nadam(
-    read: Updated, beta1: float, beta2: float, epsilon: float
-) -> tuple[Element, list[te.Tensor]]:
+def adam(read: Updated, betas: tuple[float, float], eps: float) -> tuple[Element, list[te.Tensor]]:
+    """Adam with the factors of `adam_factors`.
+
+    With a third slot it divides by the largest second moment so far (Reddi et al. 2018).
+    """
+    rate, root = read.factors
+    first = read.average(0, read.gradient, betas[0], "new_first_moment")
+    second = read.average(1, read.squared, betas[1], "new_second_moment")
+    made = [first, second]
+    if len(read.slots) > len(made):
+        largest = read.slots[2]
+        made.append(read.stored(lambda *i: greater(largest(*i), second(*i)), "new_largest_moment"))
+    return lambda *i: rate() * (first(*i) / (te.sqrt(made[-1](*i)) / root() + eps)), made
+
+
+def nadam(read: Updated, betas: tuple[float, float], eps: float) -> tuple[Element, list[te.Tensor]]:
     """Adam that looks one step of its momentum ahead (Dozat 2016), with `nadam_factors`."""
-    first = read.average(0, read.gradient, beta1, "new_first_moment")
-    second = read.average(1, read.squared, beta2, "new_second_moment")
+    first = read.average(0, read.gradient, betas[0], "new_first_moment")
+    second = read.average(1, read.squared, betas[1], "new_second_moment")
     of_gradient, of_moment, root = read.factors
 
     def change(*i: Var) -> Expr:
         ahead = of_gradient() * read.gradient(*i) + of_moment() * first(*i)
-        return ahead / (te.sqrt(second(*i)) / root() + epsilon)
+        return ahead / (te.sqrt(second(*i)) / root() + eps)
 
     return change, [first, second]
 
 
-def radam(
-    read: Updated, beta1: float, beta2: float, epsilon: float
-) -> tuple[Element, list[te.Tensor]]:
+def radam(read: Updated, betas: tuple[float, float], eps: float) -> tuple[Element, list[te.Tensor]]:
     """Adam that begins without the second moment (Liu et al. 2020), with `radam_factors`."""
-    first = read.average(0, read.gradient, beta1, "new_first_moment")
-    second = read.average(1, read.squared, beta2, "new_second_moment")
+    first = read.average(0, read.gradient, betas[0], "new_first_moment")
+    second = read.average(1, read.squared, betas[1], "new_second_moment")
     rate, divides = read.factors
 
     def change(*i: Var) -> Expr:
         moved = first(*i) * rate()
-        scaled = moved / (te.sqrt(second(*i)) + epsilon)
+        scaled = moved / (te.sqrt(second(*i)) + eps)
         return select(divides() > 0.5, scaled, moved)
 
     return change, [first, second]
 
 
 def adamax(
-    read: Updated, beta1: float, beta2: float, epsilon: float
+    read: Updated, betas: tuple[float, float], eps: float
 ) -> tuple[Element, list[te.Tensor]]:
     """Adam that divides by the largest gradient, which decays (Kingma and Ba 2015)."""
-    first = read.average(0, read.gradient, beta1, "new_first_moment")
+    first = read.average(0, read.gradient, betas[0], "new_first_moment")
     old = read.slots[1]
     largest = read.stored(
-        lambda *i: greater(old(*i) * beta2, te.abs(read.gradient(*i)) + epsilon), "new_largest"
+        lambda *i: greater(old(*i) * betas[1], te.abs(read.gradient(*i)) + eps), "new_largest"
     )
     (rate,) = read.factors
     return lambda *i: rate() * first(*i) / largest(*i), [first, largest]
