@@ -46,11 +46,13 @@ def total(
     dtype: torch.dtype | None = None,
 ) -> Expr:
     """A sum, mean or product, in a given type; whole numbers are added up in int64."""
+    return reduced(reduction, builder, _as_summed(builder, x, dtype), dim, keepdim)
+
+
+def _as_summed(builder: Builder, x: Expr, dtype: torch.dtype | None) -> Expr:
     if dtype is not None:
-        x = as_type(builder, x, dtype_name(dtype))
-    elif "float" not in str(x.ty.dtype):
-        x = as_type(builder, x, "int64")
-    return reduced(reduction, builder, x, dim, keepdim)
+        return as_type(builder, x, dtype_name(dtype))
+    return x if "float" in str(x.ty.dtype) else as_type(builder, x, "int64")
 
 
 def _of_all(reduction: Reduction, builder: Builder, x: Expr, dtype: torch.dtype | None) -> Expr:
@@ -197,10 +199,7 @@ def running(
     reduction: Reduction, builder: Builder, x: Expr, dim: int, dtype: torch.dtype | None
 ) -> Expr:
     """Running sums or products along an axis."""
-    if dtype is not None:
-        x = as_type(builder, x, dtype_name(dtype))
-    elif "float" not in str(x.ty.dtype):
-        x = as_type(builder, x, "int64")
+    x = _as_summed(builder, x, dtype)
     rank = len(static_shape(x.ty))
     return builder.emit(reduction(x, axis=dim % rank)) if rank else x
 

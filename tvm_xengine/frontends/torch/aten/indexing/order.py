@@ -1,11 +1,11 @@
-"""Sorting and selection."""
+"""Sorting, selection, and where values lie among others."""
 
 from __future__ import annotations
 
 from math import prod
 
 import numpy as np
-from tvm import relax
+from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.frontends.torch.aten.reductions import picked, squeezed
@@ -143,15 +143,97 @@ def mode(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
     return [picked(builder, x, place, axis, keepdim), squeezed(builder, place, axis, keepdim)]
 
 
+def searchsorted(
+    builder: Builder,
+    boundaries: Expr,
+    values: Expr | float,
+    out_int32: bool,
+    right: bool,
+    side: str | None = None,
+    sorter: Expr | None = None,
+) -> Expr:
+    """How many boundaries lie before each value (or at it, on the right side)."""
+    if sorter is not None:
+        boundaries = builder.emit(relax.op.gather_elements(boundaries, sorter, axis=-1))
+    if not isinstance(values, ir.Expr):
+        values = scalar(values, boundaries)
+    at_right = right or side == "right"
+    row = boundaries
+    if len(static_shape(row.ty)) > 1:
+        row = builder.emit(relax.op.expand_dims(row, -2))
+    column = builder.emit(relax.op.expand_dims(values, -1))
+    # NaN lies behind all numbers.
+    missing = relax.op.isnan(column) if "float" in str(column.ty.dtype) else None
+    before = (relax.op.less_equal if at_right else relax.op.less)(row, column)
+    if missing is not None and at_right:
+        before = relax.op.logical_or(before, missing)
+    elif missing is not None:
+        known = relax.op.logical_not(relax.op.isnan(row))
+        before = relax.op.logical_or(before, relax.op.logical_and(missing, known))
+    dtype = "int32" if out_int32 else "int64"
+    return builder.emit(relax.op.sum(relax.op.astype(before, dtype), -1))
+
+
+def bucketize(
+    builder: Builder, values: Expr | float, boundaries: Expr, out_int32: bool, right: bool
+) -> Expr:
+    """The same with the operands exchanged."""
+    return searchsorted(builder, boundaries, values, out_int32, right)
+
+
+def histogram(builder: Builder, x: Expr, bins: int, low: float, high: float) -> Expr:
+    """How many elements lie in each of so many equal parts of a range; of all of them by default."""
+    count = prod(static_shape(x.ty))
+    flat = builder.emit(relax.op.grad.no_grad(relax.op.reshape(x, (count,))))
+    first, last = scalar(low, x), scalar(high, x)
+    if low == high:
+        first, last = builder.emit(relax.op.min(flat)), builder.emit(relax.op.max(flat))
+        same = builder.emit(relax.op.equal(first, last))
+        first, last = (
+            builder.emit(relax.op.where(same, relax.op.add(one, scalar(by, x)), one))
+            for one, by in ((first, -1), (last, 1))
+        )
+    share = relax.op.divide(relax.op.subtract(flat, first), relax.op.subtract(last, first))
+    place = relax.op.floor(relax.op.multiply(share, scalar(bins, x)))
+    place = builder.emit(relax.op.minimum(place, scalar(bins - 1, x)))
+    inside = relax.op.logical_and(
+        relax.op.greater_equal(flat, first), relax.op.less_equal(flat, last)
+    )
+    number = relax.const(np.arange(bins, dtype=str(x.ty.dtype)), str(x.ty.dtype))
+    hit = relax.op.equal(relax.op.expand_dims(place, 1), number)
+    counted = relax.op.logical_and(hit, relax.op.expand_dims(builder.emit(inside), 1))
+    return builder.emit(relax.op.sum(relax.op.astype(counted, str(x.ty.dtype)), [0]))
+
+
+def isin(
+    builder: Builder, elements: Expr, tests: Expr | float, _assume_unique: bool, invert: bool
+) -> Expr:
+    """Whether elements are among others."""
+    if not isinstance(tests, ir.Expr):
+        tests = scalar(tests, elements)
+    row = builder.emit(relax.op.reshape(tests, (prod(static_shape(tests.ty)),)))
+    hit = relax.op.equal(relax.op.expand_dims(elements, -1), row)
+    found = relax.op.sum(relax.op.astype(hit, "int32"), -1)
+    compare = relax.op.equal if invert else relax.op.greater
+    return builder.emit(compare(found, relax.const(0, "int32")))
+
+
 CONVERTERS: dict[str, Converter] = {
     "argsort.default": argsort_default,
     "argsort.stable": argsort,
+    "bucketize.Scalar": bucketize,
+    "bucketize.Tensor": bucketize,
+    "histc.default": histogram,
+    "isin.Tensor_Scalar": isin,
+    "isin.Tensor_Tensor": isin,
     "kthvalue.default": kthvalue,
     "median.default": _of_all(median),
     "median.dim": median,
     "mode.default": mode,
     "nanmedian.default": _of_all(nanmedian),
     "nanmedian.dim": nanmedian,
+    "searchsorted.Scalar": searchsorted,
+    "searchsorted.Tensor": searchsorted,
     "sort.default": sort_default,
     "sort.stable": sort,
     "topk.default": top,
