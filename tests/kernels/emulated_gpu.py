@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, tirx
 
 from tests.gpu.fake_nvcc import compile_cuda
+from tests.kernels.kernels import poison
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.store.compile import device_source
 
@@ -36,7 +37,7 @@ class EmulatedGpu:
         """
         memory = _Memory()
         given = [memory.holding(array) for array in inputs]
-        made = [memory.holding(_poison(spec.shape, spec.dtype)) for spec in kernel.outputs]
+        made = [memory.holding(poison(spec.shape, spec.dtype)) for spec in kernel.outputs]
         for pair in kernel.inplace:
             made[pair.output] = given[pair.input]
         scratch = []
@@ -114,8 +115,3 @@ def _address(pointer: ir.Call, known: Mapping[ir.Var, int]) -> int:
         case "tirx.handle_add_byte_offset":
             return _address(pointer.args[0], known) + int(pointer.args[1])
     raise ValueError(f"expected the address of a buffer, got {pointer}")
-
-
-def _poison(shape: Sequence[int], dtype: str) -> np.ndarray:
-    fill = np.nan if dtype.startswith("float") else np.iinfo(dtype).max
-    return np.full(shape, fill, dtype)

@@ -73,7 +73,7 @@ def run_kernel(func: tirx.PrimFunc, description: str, *inputs: np.ndarray) -> li
     kernel = prepare_kernel(func, target)
     compiled = compile_kernels([kernel], target)[kernel.symbol]
     given = [tvm.runtime.tensor(array) for array in inputs]
-    made = [tvm.runtime.tensor(_poison(spec.shape, spec.dtype)) for spec in kernel.outputs]
+    made = [tvm.runtime.tensor(poison(spec.shape, spec.dtype)) for spec in kernel.outputs]
     for pair in kernel.inplace:
         made[pair.output] = given[pair.input]
     scratch = [tvm.runtime.tensor(np.full(kernel.workspace_bytes, 0xFF, "uint8"))]
@@ -87,12 +87,13 @@ def run_unscheduled(func: tirx.PrimFunc, description: str, *inputs: np.ndarray) 
     compiled = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target)
     outputs = func.params[len(inputs) :]
     made = [
-        tvm.runtime.tensor(_poison([int(e) for e in out.ty.shape], str(out.ty.dtype.dtype)))
+        tvm.runtime.tensor(poison([int(e) for e in out.ty.shape], str(out.ty.dtype.dtype)))
         for out in outputs
     ]
     compiled["main"](*(tvm.runtime.tensor(array) for array in inputs), *made)
     return [tensor.numpy() for tensor in made]
 
 
-def _poison(shape: Sequence[int], dtype: str) -> np.ndarray:
+def poison(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Numbers that no kernel makes."""
     return np.full(shape, np.nan if dtype.startswith("float") else 77, dtype)

@@ -29,8 +29,8 @@ class EmbeddedTarget:
     cycles
         Cycles per float operation and per other instruction; where there is no
         floating-point unit the first is the cost of the library call.
-    pointer_bytes
-        Size of an address.
+    has_fpu
+        Whether it adds and multiplies floats itself.
     """
 
     name: str
@@ -40,7 +40,7 @@ class EmbeddedTarget:
     llvm: Mapping[str, str | tuple[str, ...]]
     clock_mhz: float
     cycles: tuple[float, float]
-    pointer_bytes: int = 4
+    has_fpu: bool = True
 
     def __post_init__(self) -> None:
         if self.clock_mhz <= 0 or min(self.cycles) <= 0:
@@ -50,11 +50,6 @@ class EmbeddedTarget:
     def has_helium(self) -> bool:
         """Whether the processor has vectors of float32 that its C compiler seldom finds a use for."""
         return "+mve.fp" in self.llvm.get("mattr", ())
-
-    @property
-    def has_fpu(self) -> bool:
-        """Whether it adds and multiplies floats itself."""
-        return self.cycles[0] < _SOFTWARE_CYCLES
 
     def find_compiler(self) -> str:
         """Path of the C compiler.
@@ -128,6 +123,7 @@ def _cortex_m(
         llvm=llvm,
         clock_mhz=clock_mhz,
         cycles=(cycles, 1.0),
+        has_fpu=hard,
     )
 
 
@@ -146,6 +142,7 @@ def _riscv32(name: str, extensions: str, abi: str, *, cycles: float) -> Embedded
         },
         clock_mhz=160.0,
         cycles=(cycles, 1.0),
+        has_fpu="f" in extensions,
     )
 
 
@@ -155,7 +152,7 @@ def _riscv32(name: str, extensions: str, abi: str, *, cycles: float) -> Embedded
 TARGETS: Mapping[str, EmbeddedTarget] = {
     target.name: target
     for target in (
-        EmbeddedTarget("host", "gcc", "gcc", (), {"mcpu": "x86-64"}, 2000.0, (0.5, 0.5), 8),
+        EmbeddedTarget("host", "gcc", "gcc", (), {"mcpu": "x86-64"}, 2000.0, (0.5, 0.5)),
         _cortex_m("cortex-m0", "cortex-m0", (), (), clock_mhz=48.0, cycles=_SOFTWARE_CYCLES),
         _cortex_m("cortex-m3", "cortex-m3", (), (), clock_mhz=72.0, cycles=_SOFTWARE_CYCLES),
         _cortex_m(
@@ -198,7 +195,6 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             {"mtriple": "aarch64-linux-gnu", "mattr": ("+neon",)},
             1500.0,
             (0.5, 0.5),
-            8,
         ),
         EmbeddedTarget(
             "armhf",
@@ -222,7 +218,6 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             },
             1000.0,
             (1.0, 1.0),
-            8,
         ),
         _riscv32("rv32imc", "mc", "ilp32", cycles=_SOFTWARE_CYCLES),
         _riscv32("rv32imafc", "mafc", "ilp32f", cycles=2.0),

@@ -13,7 +13,7 @@ from tvm_xengine.commands.arguments.step_options import StepOptions
 from tvm_xengine.commands.costs.models import as_rows
 from tvm_xengine.commands.run.steps import training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.costing.costs import note_transferred
+from tvm_xengine.compiler.costing.costs import as_costs, note_transferred
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.measure.boards import measure_on_boards
@@ -34,7 +34,7 @@ from tvm_xengine.report.costs import print_costs, print_metrics
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Device, Platform, generated_only
 from tvm_xengine.scheduling.platform_file import read_platform
-from tvm_xengine.scheduling.problem import CostSource, OpCost
+from tvm_xengine.scheduling.problem import OpCost
 
 _LONGER_THAN_US = {"all": 0.0, "above 20 us": 20.0, "above 500 us": 500.0}
 """Classes of kernels by time, in which noise differs."""
@@ -106,17 +106,10 @@ def measure_model(
             )
             found = {"": here}
     reports = [
-        _report(model, step, _as_costs(measured), terminal, _named(address, measured, cache))
+        _report(model, step, as_costs(measured), terminal, _named(address, measured, cache))
         for address, measured in found.items()
     ]
     return {"kernels": [row for report in reports for row in report["kernels"]]}
-
-
-def _as_costs(measured: Mapping[str, Measurement]) -> dict[str, OpCost]:
-    return {
-        symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
-        for symbol, m in measured.items()
-    }
 
 
 def _named(

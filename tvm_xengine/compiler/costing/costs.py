@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.cost_models.measure.boards import measure_on_boards
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
-from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.measurements import Measurement, MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
@@ -58,12 +58,17 @@ def costs_on_boards(
                 f"kernel {missing[0]} was not measured at {addresses[0]}: it failed there before; delete"
                 " its line from the measurements to try again"
             )
-        return {
-            symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
-            for symbol, m in measured.items()
-        }
+        return as_costs(measured)
 
     return costs
+
+
+def as_costs(measured: Mapping[str, Measurement]) -> dict[str, OpCost]:
+    """The costs of measured kernels, by symbol."""
+    return {
+        symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
+        for symbol, m in measured.items()
+    }
 
 
 def measured_costs(

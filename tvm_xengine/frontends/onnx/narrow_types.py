@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
-from tvm_xengine.frontends.onnx.graphs.shapes import inferred
+from tvm_xengine.frontends.onnx.graphs.shapes import element_types
 
 _FLOAT16 = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")
 
@@ -43,7 +43,7 @@ def hold_narrow_types(model: onnx.ModelProto) -> dict[str, str]:
     dict
         The narrow types of the inputs and outputs of the graph, by name.
     """
-    types = _narrow_tensors(model)
+    types = {n: _name(c) for n, c in element_types(model).items() if _name(c) in HELD_AS}
     graph = model.graph
     if not types and not any(_named(node) for node in all_nodes(graph)):
         return {}
@@ -62,15 +62,6 @@ def hold_narrow_types(model: onnx.ModelProto) -> dict[str, str]:
             info.type.tensor_type.elem_type = _code(HELD_AS[kind])
     del graph.value_info[:]
     return met
-
-
-def _narrow_tensors(model: onnx.ModelProto) -> dict[str, str]:
-    """The names of the types of all tensors whose type can be inferred."""
-    graph = inferred(model)
-    found = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    for info in [*graph.input, *graph.value_info, *graph.output]:
-        found[info.name] = info.type.tensor_type.elem_type
-    return {name: _name(code) for name, code in found.items() if _name(code) in HELD_AS}
 
 
 def _hold_results(node: onnx.NodeProto, types: Mapping[str, str]) -> None:

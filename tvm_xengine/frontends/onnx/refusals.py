@@ -12,7 +12,7 @@ from tvm_xengine.checks.operators import ONNX_ADVICE, located
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.naming_builder import identifier
 from tvm_xengine.frontends.onnx.graphs.functions import all_nodes, opset_of
-from tvm_xengine.frontends.onnx.graphs.shapes import inferred
+from tvm_xengine.frontends.onnx.graphs.shapes import element_types, inferred
 from tvm_xengine.relax_ir.types import is_static
 
 VALUES_DECIDE_SHAPE: Mapping[str, str] = {
@@ -101,11 +101,8 @@ def require_made(graph: onnx.GraphProto) -> None:
 
 def require_known_types(model: onnx.ModelProto) -> None:
     """Refuse tensors of strings, complex numbers and numbers of less than a byte."""
-    graph = inferred(model)
-    found = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    for info in [*graph.input, *graph.value_info, *graph.output]:
-        found[info.name] = info.type.tensor_type.elem_type
-    for node in graph.node:
+    found = element_types(model)
+    for node in inferred(model).node:
         if node.op_type == "Constant":
             found[node.output[0]] = node.attribute[0].t.data_type
     for name, code in found.items():

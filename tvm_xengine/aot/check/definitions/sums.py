@@ -40,8 +40,8 @@ class Fold:
         The loops over what is reduced.
     add
         Stores what it is given with what is there.
-    expressions
-        Says how sums are rounded.
+    rounded
+        A sum as so many additions may round it.
     """
 
     operator: np.ufunc
@@ -49,7 +49,7 @@ class Fold:
     loops_of: Sequence[Collection[int]]
     reduced: Collection[int]
     add: Callable[[Points, Array], None]
-    expressions: Expressions
+    rounded: Callable[[Array, int], Array]
 
     def parts(self, ranges: Sequence[range]) -> Iterator[list[range]]:
         """The values of all loops, the first ones that nothing is reduced over in pieces if need be."""
@@ -71,7 +71,7 @@ class Fold:
         total = self._exact(at)
         if self.operator is not np.add:
             return total
-        return self.expressions.rounded(total, math.prod(at.sizes[k] for k in self.reduced))
+        return self.rounded(total, math.prod(at.sizes[k] for k in self.reduced))
 
     def _exact(self, at: Points) -> Array:
         values = [np.asarray(factor(at)) for factor in self.factors]
@@ -132,7 +132,7 @@ def fold_of(
         [_loops(factor, loops_of) for factor in factors],
         reduced,
         add,
-        expressions,
+        expressions.rounded,
     )
 
 

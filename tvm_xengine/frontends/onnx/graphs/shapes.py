@@ -14,6 +14,15 @@ def inferred(model: onnx.ModelProto) -> onnx.GraphProto:
         return model.graph
 
 
+def element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """ONNX's numbers of the types of all tensors whose type can be inferred, by tensor."""
+    graph = inferred(model)
+    found = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for info in [*graph.input, *graph.value_info, *graph.output]:
+        found[info.name] = info.type.tensor_type.elem_type
+    return found
+
+
 def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes that are known as numbers, by tensor."""
     graph = inferred(model)
