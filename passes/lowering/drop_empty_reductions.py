@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm_xengine.kernels.lower.empty_reductions import without_empty_reductions
 
 
-@tvm.transform.module_pass(opt_level=0, name="DropEmptyReductions")
+@tirx.transform.prim_func_pass(opt_level=0, name="DropEmptyReductions")
 class DropEmptyReductions:
     """Give every kernel that reduces over no axes, or over axes without positions, plain blocks.
 
@@ -22,9 +22,7 @@ class DropEmptyReductions:
     any other function of elements.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                mod[symbol] = without_empty_reductions(func)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return without_empty_reductions(func)

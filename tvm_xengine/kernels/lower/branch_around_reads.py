@@ -9,7 +9,7 @@ from tvm import ir, sym, tirx
 _BRANCH = "prim.if_then_else"
 
 
-@tvm.transform.module_pass(opt_level=0, name="BranchAroundReads")
+@tirx.transform.prim_func_pass(opt_level=0, name="BranchAroundReads")
 class BranchAroundReads:
     """Make selects of branches that read inside of their buffers anyway, and branches of other selects.
 
@@ -33,13 +33,10 @@ class BranchAroundReads:
     the positions of maxima are bound to names it does not.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                body = _rewritten(func.body, _ranges(func.body))
-                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(_rewritten(func.body, _ranges(func.body)))
 
 
 def _ranges(body: tirx.Stmt) -> sym.Analyzer:

@@ -26,7 +26,7 @@ def without_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     rest = tirx.SeqStmt(made) if isinstance(body, tirx.SeqStmt) else made[0]
     block = _block(root.block, root.block.iter_vars, root.block.reads, rest)
     realize = s_tir.SBlockRealize(root.iter_values, root.predicate, block)
-    return tirx.PrimFunc(func.params, realize, func.ret_type, func.attrs)
+    return func.with_body(realize)
 
 
 def _plain_nest(nest: tirx.Stmt) -> tirx.Stmt:

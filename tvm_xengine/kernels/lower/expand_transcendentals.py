@@ -55,7 +55,7 @@ _ERF_Q = (
 )
 
 
-@tvm.transform.module_pass(opt_level=0, name="ExpandTranscendentals")
+@tirx.transform.prim_func_pass(opt_level=0, name="ExpandTranscendentals")
 class ExpandTranscendentals:
     """Replace calls of transcendental functions of float32 in kernels by polynomials.
 
@@ -76,13 +76,10 @@ class ExpandTranscendentals:
     into the value of a let, so this must run once more behind it.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                body = tvm_ffi.structural_map(func.body, (ir.Call, _expand))
-                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, _expand)))
 
 
 def _expand(call: ir.Call) -> ir.Expr:

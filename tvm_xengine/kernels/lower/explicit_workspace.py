@@ -20,7 +20,7 @@ STACK_BYTES = 1024
 """``tirx.LowerTVMBuiltin`` puts smaller allocations of a processor's kernel on the stack."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="ExplicitWorkspace")
+@tirx.transform.prim_func_pass(opt_level=0, name="ExplicitWorkspace")
 class ExplicitWorkspace:
     """Replace the allocations of each kernel by parts of one extra last parameter.
 
@@ -53,12 +53,10 @@ class ExplicitWorkspace:
     def __init__(self, stack_bytes: int = STACK_BYTES) -> None:
         self.stack_bytes = stack_bytes
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                mod[symbol] = _with_workspace(func, self.stack_bytes)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return _with_workspace(func, self.stack_bytes)
 
 
 def workspace_bytes(kernel: tirx.PrimFunc) -> int:

@@ -136,7 +136,7 @@ def _guarded(
         return s_tir.SBlockRealize(realize.iter_values, twice, realize.block, realize.span)
 
     body = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, guarded))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func.with_body(body)
 
 
 def _verify_limits(target: Target) -> tvm.transform.Pass:

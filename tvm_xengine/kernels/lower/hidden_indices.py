@@ -20,21 +20,13 @@ _HIDDEN = "tvm_xengine.hidden_index"
 
 def hide_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with each index that divides as the argument of an unknown function."""
-    return _with_body(
-        func,
-        tvm_ffi.structural_map(
-            func.body, [(ir.TensorLoad, _hidden_load), (tirx.BufferStore, _hidden_store)]
-        ),
-    )
+    changes = [(ir.TensorLoad, _hidden_load), (tirx.BufferStore, _hidden_store)]
+    return func.with_body(tvm_ffi.structural_map(func.body, changes))
 
 
 def show_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with indices as they were before `hide_indices`."""
-    return _with_body(func, tvm_ffi.structural_map(func.body, (ir.Call, _shown)))
-
-
-def _with_body(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, _shown)))
 
 
 def _hidden_load(load: ir.TensorLoad) -> ir.Expr:

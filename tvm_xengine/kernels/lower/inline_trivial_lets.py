@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 
-@tvm.transform.module_pass(opt_level=0, name="InlineTrivialLets")
+@tirx.transform.prim_func_pass(opt_level=0, name="InlineTrivialLets")
 class InlineTrivialLets:
     """Replace the variable of a let by its value where that is a variable or a constant.
 
@@ -29,13 +29,10 @@ class InlineTrivialLets:
     and the analyser refuses two values for one variable.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                body = tvm_ffi.structural_map(func.body, (tirx.Let, _inlined))
-                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Let, _inlined)))
 
 
 def _inlined(let: tirx.Let) -> ir.Expr:

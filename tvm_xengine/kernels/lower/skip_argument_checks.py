@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import tirx
 
 
-@tvm.transform.module_pass(opt_level=0, name="SkipArgumentChecks")
+@tirx.transform.prim_func_pass(opt_level=0, name="SkipArgumentChecks")
 class SkipArgumentChecks:
     """Remove what ``MakePackedAPI`` asserts about number, type, shape and place of the arguments.
 
@@ -17,12 +17,10 @@ class SkipArgumentChecks:
     ``RuntimeError`` and stays.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            body = tvm_ffi.structural_map(func.body, [(tirx.AssertStmt, _without_check)])
-            mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AssertStmt, _without_check)))
 
 
 def _without_check(check: tirx.AssertStmt) -> tirx.Stmt:

@@ -16,7 +16,7 @@ _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _FREE_CALLS = frozenset(["tirx.reinterpret"])
 
 
-@tvm.transform.module_pass(opt_level=0, name="StoreNestedLets")
+@tirx.transform.prim_func_pass(opt_level=0, name="StoreNestedLets")
 class StoreNestedLets:
     """Store the values of lets where these are nested.
 
@@ -43,13 +43,10 @@ class StoreNestedLets:
     which would allocate the memory at run time, and before ``LowerIntrin``.
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _is_nested(func.body):
-                body = _stored(func.body)
-                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(_stored(func.body)) if _is_nested(func.body) else func
 
 
 def _is_nested(body: tirx.Stmt) -> bool:

@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm_xengine.kernels.lower.search import any_part
 
 
-@tvm.transform.module_pass(opt_level=0, name="StoreShortBindings")
+@tirx.transform.prim_func_pass(opt_level=0, name="StoreShortBindings")
 class StoreShortBindings:
     """Store what a variable is bound to where bfloat16 is part of it.
 
@@ -37,14 +37,10 @@ class StoreShortBindings:
     def __init__(self, scope: str) -> None:
         self.scope = scope
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = mod.clone()
-        for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                mod[symbol] = tirx.PrimFunc(
-                    func.params, _stored(func.body, self.scope), func.ret_type, func.attrs
-                )
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return func.with_body(_stored(func.body, self.scope))
 
 
 def _stored(body: tirx.Stmt, scope: str) -> tirx.Stmt:

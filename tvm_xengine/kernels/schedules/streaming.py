@@ -50,7 +50,7 @@ def write_streaming(
         for buffer in writer.made_private:
             del allocated[buffer]
     body = sequence([*(tirx.AllocBuffer(buffer) for buffer in allocated), *stmts])
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func.with_body(body)
 
 
 def _without_conditions(

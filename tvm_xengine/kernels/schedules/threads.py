@@ -28,7 +28,7 @@ def write_threads(
     """
     launches = [_launch(block, max_threads) for block in blocks]
     body = sequence([*(tirx.AllocBuffer(buffer) for buffer in buffers), *launches])
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func.with_body(body)
 
 
 def _launch(block: Block, max_threads: int) -> tirx.Stmt:

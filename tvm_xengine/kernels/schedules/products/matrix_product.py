@@ -45,7 +45,7 @@ def write_matrix_product(
     in_parts = _may_be_stored_in_parts(func, contraction)
     overwritten = [func.params[pair.input] for pair in inplace_pairs(func)]
     body = sequence([_write(phase, target, io_bytes, in_parts, overwritten) for phase in phases])
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func.with_body(body)
 
 
 def _may_be_stored_in_parts(func: tirx.PrimFunc, contraction: Contraction) -> bool:
