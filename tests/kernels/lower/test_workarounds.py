@@ -17,10 +17,11 @@ import tvm
 import tvm_ffi
 from packaging.requirements import Requirement
 from tvm import ir, relax, s_tir, te, tirx
+from tvm.s_tir.dlight import gpu
 from tvm.script import tirx as T
 
 from tests.commands.test_start_up import run as run_program
-from tests.kernels.kernels import NATIVE, run_kernel
+from tests.kernels.kernels import NATIVE, run_kernel, run_unscheduled
 from tvm_xengine.kernels.lower import pipeline
 from tvm_xengine.kernels.lower.workarounds import WORKAROUNDS
 from tvm_xengine.kernels.targets import resolve_target
@@ -78,6 +79,39 @@ def test_single_conditions_of_sums_are_lost() -> None:
     tvm_ffi.structural_walk(lowered["main"].body, (s_tir.SBlockRealize, visit))
     assert len(conditions) == 1
     assert "< 18" not in conditions[0], DELETE
+
+
+def test_any_sum_over_two_tensors_is_scheduled_as_a_product() -> None:
+    """Of 19 terms, each of which is 1 where both tensors hold zeros."""
+    a, b = (
+        te.placeholder((extent, 19), "float32", name=name)
+        for extent, name in ((45, "a"), (70, "b"))
+    )
+    k = te.reduce_axis((0, 19), name="k")
+    y = te.compute((45, 70), lambda i, j: te.sum(te.exp(a[i, k] - b[j, k]), k), name="y")
+    target = resolve_target("cuda -arch=sm_80")
+    with target:
+        schedule = gpu.Matmul().apply(te.create_prim_func([a, b, y]), target, False)
+    terms = [int(i.dom.extent) for i in schedule.get(schedule.get_sblock("y_update")).iter_vars]
+    assert terms[-1] > 19, DELETE
+
+
+def test_comparisons_and_products_are_simplified_without_nan() -> None:
+    x, zero = te.placeholder((1,), "float32", name="x"), tirx.const(0.0, "float32")
+    for wrong in (
+        lambda i: tirx.Select(tirx.Not(x[i] < zero), zero + 1, zero),
+        lambda i: tirx.Select(x[i] != x[i], zero + 1, zero),
+        lambda i: x[i] * zero + 0.0,
+    ):
+        func = te.create_prim_func([x, te.compute((1,), wrong, name="y")])
+        (y,) = run_unscheduled(func, NATIVE, np.array([np.nan], "float32"))
+        assert y == 0, DELETE
+
+
+def test_quotients_of_floats_by_a_known_zero_are_refused() -> None:
+    x = te.placeholder((1,), "float32", name="x")
+    with pytest.raises(tvm.error.InternalError, match="Divide by zero"):
+        te.compute((1,), lambda i: x[i] / tirx.const(0.0, "float32"))
 
 
 def test_values_of_bfloat16_that_are_bound_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,28 @@ WORKAROUNDS = (
         ("https://github.com/apache/tvm/pull/15374",),
     ),
     Workaround(
+        "any_sum_over_two_tensors_is_scheduled_as_a_product",
+        "dlight's schedule of products pads every sum over two tensors with zeros, also where terms of"
+        " zeros are not zero",
+        ("tvm_xengine.kernels.schedules.gpu_rules",),
+    ),
+    Workaround(
+        "comparisons_and_products_are_simplified_without_nan",
+        "not (a < b) becomes a >= b, a != a is taken for false, and a product with the number zero for"
+        " zero",
+        (
+            "tvm_xengine.kernels.te.truth",
+            "tvm_xengine.kernels.te.indexing.scan",
+            "tvm_xengine.passes.lowering.name_kernels",
+            "tvm_xengine.frontends.torch.aten.arithmetic",
+        ),
+    ),
+    Workaround(
+        "quotients_of_floats_by_a_known_zero_are_refused",
+        "TIR has no quotient by a zero that it knows, also where it is an infinity",
+        ("tvm_xengine.passes.lowering.name_kernels", "tvm_xengine.training.composites"),
+    ),
+    Workaround(
         "values_of_bfloat16_that_are_bound_stay",
         "BF16ComputeLegalize rewrites no Bind: bits of bfloat16 are compared as integers",
         ("tvm_xengine.kernels.lower.store_short_bindings",),
