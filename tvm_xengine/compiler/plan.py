@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.lean.better_form import (
-    best_planned,
-    better_form,
+    PlannedForm,
     good_ratio,
+    is_better,
+    is_wasteful,
     may_take_other_form,
+    planned_forms,
+    planned_in_turn,
     ratio_to_stop_for_forms,
 )
 from tvm_xengine.compiler.lean.forms import TimeLeft, best_forms, forms, least_value
@@ -99,8 +103,7 @@ def plan_costed(
     try:
         planned = _compared(planned, fitting, floor, watch, options, reporter)
     except KeyboardInterrupt:
-        result = replace(planned.plan.result, stopped_by=StopReason.INTERRUPTED)
-        planned = replace(planned, plan=replace(planned.plan, result=result))
+        planned = planned.interrupted()
     return _saying_what_changed(planned, "a step of the whole batch takes longer in these budgets")
 
 
@@ -125,7 +128,7 @@ def _in_leaner_form(
             raise _saying_what_is_untried(error, time_left) from error
     options = replace(options, over_at_s=clock.over_at_s)
     try:
-        planned = best_planned(found, limit_s, options, stores, reporter).planned
+        planned = planned_in_turn(found, limit_s, options, stores, reporter)[0].planned
     except NoScheduleError as last:
         raise _saying_what_is_untried(last, time_left) from last
     planned = planned.taking(watch.clock.elapsed_s)
@@ -161,29 +164,59 @@ def _compared(
 ) -> PlannedStep:
     """The plan, or a better one in another form; the search of a poor one goes on."""
     plan, stores = planned.plan, watch.stores
-    if plan.result.stopped_by is StopReason.INTERRUPTED:
-        return planned
     clock = watch.clock
-    if clock.left_s <= 0:  # the kernels of another form take seconds to lower
-        return planned
-    # As long as that plan took, so that a user does not wait for what may come to nothing.
-    as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
-    other = better_form(fitting, plan, floor, as_long, stores, reporter, clock)
-    if other is not None:
-        fitting, planned = other.costed, other.planned
-        floor = least_value(planned.plan.problem, options.objective)
-    plan, left_s = planned.plan, watch.clock.left_s
-    is_poor = options.objective.of(plan.simulation) > good_ratio(fitting) * floor
-    is_open = (
-        plan.result.stopped_by.is_limit or plan.result.stopped_by is StopReason.EXHAUSTED
-    ) and is_poor
-    if not (is_open and may_take_other_form(options)) or left_s < LEAST_SOLVE_S:
-        return planned if other is None else planned.taking(watch.clock.elapsed_s)
-    more = plan_kernels(fitting, options.within(left_s), stores, reporter, plan.schedule)
-    found = _no_worse(more.plan, plan)
-    result = replace(with_best_bound(found.result, plan.result), solver=plan.result.solver)
-    more = replace(more, plan=replace(found, result=result))
-    return more.taking(watch.clock.elapsed_s)
+    if plan.result.stopped_by is StopReason.INTERRUPTED or clock.left_s <= 0:
+        return planned  # the kernels of another form take seconds to lower
+    whole = best = PlannedForm(fitting, planned)
+    value = whole.value(options)
+    forms_s = min(max(clock.elapsed_s, _POOR_SHARE * clock.limit_s), clock.left_s)
+    as_long = options.within(max(_NO_TIME_S, forms_s))
+    others = planned_forms(fitting, plan, floor, as_long, stores, reporter, clock)
+    if others and is_better(others[0].value(options), value):
+        best, others[0] = others[0], whole
+        value = best.value(options)
+        floor = least_value(best.planned.plan.problem, options.objective)
+    is_poor = value > good_ratio(best.costed) * floor and may_take_other_form(options)
+    is_interrupted = best.planned.plan.result.stopped_by is StopReason.INTERRUPTED
+    if is_poor and not is_interrupted and watch.clock.left_s >= LEAST_SOLVE_S:
+        others = others if is_wasteful(value, floor) else []
+        best = _searched_on(best, others, watch, options, reporter)
+    return best.planned.taking(watch.clock.elapsed_s)
+
+
+def _searched_on(
+    best: PlannedForm,
+    others: Sequence[PlannedForm],
+    watch: _Watch,
+    options: PlanOptions,
+    reporter: Reporter,
+) -> PlannedForm:
+    """The best form, or another that is better once the rest of the time was spent on its plan.
+
+    It is spent on the best one; where the search for its plan came to its end, on the next best that
+    may become better.
+    """
+    value = best.value(options)
+    may_gain = [
+        one
+        for one in others
+        if is_better(least_value(one.planned.plan.problem, options.objective), value)
+    ]
+    still_open = (one for one in (best, *may_gain) if _is_open(one.planned.plan.result.stopped_by))
+    one = next(still_open, None)
+    if one is None:
+        return best
+    known, within = one.planned.plan, options.within(watch.clock.left_s)
+    more = plan_kernels(one.costed, within, watch.stores, reporter, known.schedule)
+    found = _no_worse(more.plan, known)
+    result = replace(with_best_bound(found.result, known.result), solver=known.result.solver)
+    made = replace(one, planned=replace(more, plan=replace(found, result=result)))
+    return made if one is best or is_better(made.value(options), value) else best
+
+
+def _is_open(ended: StopReason) -> bool:
+    """Whether a search that ended so may find more."""
+    return ended.is_limit or ended is StopReason.EXHAUSTED
 
 
 def _no_worse(plan: Plan, before: Plan) -> Plan:

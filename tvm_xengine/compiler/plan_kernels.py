@@ -19,6 +19,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.result import SolveResult, StopReason
 
 _SKETCH_S = 10.0
 """Longest solve in a round of active measuring; a user waits for at most six of them."""
@@ -47,9 +48,14 @@ class PlannedStep:
 
     def taking(self, solve_s: float) -> PlannedStep:
         """The same, found in so much time."""
-        return replace(
-            self, plan=replace(self.plan, result=replace(self.plan.result, solve_s=solve_s))
-        )
+        return self._with_result(replace(self.plan.result, solve_s=solve_s))
+
+    def interrupted(self) -> PlannedStep:
+        """The same, as what a search had when an interrupt ended it."""
+        return self._with_result(replace(self.plan.result, stopped_by=StopReason.INTERRUPTED))
+
+    def _with_result(self, result: SolveResult) -> PlannedStep:
+        return replace(self, plan=replace(self.plan, result=result))
 
 
 def plan_kernels(

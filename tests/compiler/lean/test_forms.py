@@ -102,9 +102,12 @@ def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is
     simulation = replace(plan.simulation, cost_us=ratio * plan.simulation.cost_us)
     known = replace(plan, schedule=Schedule(()), simulation=simulation)
     options = PlanOptions(limits=Limits(5.0))
-    better = better_forms.better_form(costed, known, 0.0, options, lowered.stores, lowered.reporter)
+    (other,) = better_forms.planned_forms(
+        costed, known, 0.0, options, lowered.stores, lowered.reporter
+    )
     assert starts == [known.schedule if ratio < 1 else plan.schedule]
-    assert (better is None) == (ratio < 1)
+    value = known.simulation.cost_us
+    assert better_forms.is_better(other.value(options), value) == (ratio > 1)
 
 
 def test_where_an_op_has_no_room_the_first_slices_are_those_that_can_be_kept(
@@ -140,11 +143,42 @@ def test_the_best_form_gets_the_rest_of_the_time(
 
     monkeypatch.setattr(planning, "plan_kernels", planned_for)
     monkeypatch.setattr(
-        planning, "better_form", lambda *_: better_forms.PlannedForm(sliced, planned)
+        planning, "planned_forms", lambda *_: [better_forms.PlannedForm(sliced, planned)]
     )
     monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
     planning.plan_costed(costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter)
     assert searched[1:] == [(sliced, plan.schedule)]
+
+
+@pytest.mark.parametrize("ratio", [0.9, 1.0])
+def test_what_a_proof_leaves_of_the_time_is_for_another_form(
+    ratio: float, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of the whole batch is proven and poor, that in slices is as good and its search is open."""
+    costed = xe.make_problem(lowered, costs="roofline").costed
+    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
+    proven = replace(plan, result=replace(plan.result, stopped_by=StopReason.PROOF))
+    open_ = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
+    cheaper = replace(plan.simulation, cost_us=ratio * plan.simulation.cost_us)
+    sliced, searched = replace(costed), []
+
+    def planned_for(step: CostedStep, _options: object, *given: object) -> PlannedStep:
+        searched.append(step)
+        later = replace(plan, simulation=cheaper)
+        return PlannedStep(costed.lowered, proven if step is costed else later, 0)
+
+    monkeypatch.setattr(planning, "plan_kernels", planned_for)
+    monkeypatch.setattr(
+        planning,
+        "planned_forms",
+        lambda *_: [better_forms.PlannedForm(sliced, PlannedStep(costed.lowered, open_, 0))],
+    )
+    monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
+    monkeypatch.setattr(planning, "_no_worse", lambda later, _: later)
+    options = PlanOptions(limits=Limits(20.0))
+    found = planning.plan_costed(costed, options, lowered.stores, lowered.reporter)
+    assert [step is sliced for step in searched] == [False, True]
+    assert found.plan.simulation.cost_us == cheaper.cost_us
 
 
 def test_no_later_search_makes_a_plan_worse(
@@ -162,7 +196,7 @@ def test_no_later_search_makes_a_plan_worse(
     monkeypatch.setattr(
         planning, "plan_kernels", lambda *_: PlannedStep(costed.lowered, next(turns), 0)
     )
-    monkeypatch.setattr(planning, "better_form", lambda *_: None)
+    monkeypatch.setattr(planning, "planned_forms", lambda *_: [])
     monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
     found = planning.plan_costed(
         costed, PlanOptions(limits=Limits(20.0)), lowered.stores, lowered.reporter

@@ -88,7 +88,7 @@ def test_no_other_form_is_begun_when_the_limit_is_over(
         return planned
 
     monkeypatch.setattr(planning, "plan_kernels", whole)
-    monkeypatch.setattr(planning, "better_form", lambda *_given: asked.append(True))
+    monkeypatch.setattr(planning, "planned_forms", lambda *_given: asked.append(True) or [])
     stores = problem.lowered.stores
     costed = problem.with_budget_ratio(1.0).costed
     plan_costed(costed, PlanOptions(limits=Limits(20.0, clock=turned)), stores, Reporter())

@@ -12,7 +12,7 @@ from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.energy import check_energy
-from tvm_xengine.compiler.lean.better_form import better_form
+from tvm_xengine.compiler.lean.better_form import is_better, planned_forms
 from tvm_xengine.compiler.lean.forms import least_value
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import plan_costed
@@ -125,10 +125,11 @@ def _in_other_form(
             planned = plan_costed(tight, wanted, stores, reporter)
         else:
             known = Plan.of_schedule(tight.problem, schedule, point.result.solver)
-            other = better_form(tight, known, floor, wanted, stores, reporter)
-            if other is None:
+            others = planned_forms(tight, known, floor, wanted, stores, reporter)
+            value = wanted.objective.of(known.simulation)
+            if not others or not is_better(others[0].value(wanted), value):
                 return point
-            planned = other.planned
+            planned = others[0].planned
     except NoScheduleError:
         return point
     problem = planned.plan.problem

@@ -69,7 +69,17 @@ def ratio_to_stop_for_forms(costed: CostedStep, forms_s: float) -> float:
     return good_ratio(costed) if is_soon else 1 + _LARGE_WASTE_RATIO
 
 
-def better_form(
+def is_better(value: float, than: float) -> bool:
+    """Whether a plan in another form gains enough, or may do so by a bound on its value."""
+    return value < (1 - _LEAST_GAIN_RATIO) * than
+
+
+def is_wasteful(value: float, floor: float) -> bool:
+    """Whether so much is at stake that other forms are searched for as long as the limit allows."""
+    return value > (1 + _LARGE_WASTE_RATIO) * floor
+
+
+def planned_forms(
     costed: CostedStep,
     known: Plan,
     floor: float,
@@ -77,8 +87,8 @@ def better_form(
     stores: Stores,
     reporter: Reporter,
     clock: Clock | None = None,
-) -> PlannedForm | None:
-    """A plan in another form that is better than one of the whole batch; None without.
+) -> list[PlannedForm]:
+    """Plans in other forms than one of the whole batch, the best first.
 
     None is looked for where that plan takes hardly longer than a step with room for everything, or
     where a solver is asked for that finds its own schedules.
@@ -99,17 +109,17 @@ def better_form(
         If one came before a better plan was found.
     """
     objective, value = options.objective, options.objective.of(known.simulation)
-    below = (1 - _LEAST_GAIN_RATIO) * value
     if value <= good_ratio(costed) * floor or not may_take_other_form(options):
-        return None
+        return []
     limit_s = options.limits.time_limit_s
     clock = clock or Clock.shared(2 * limit_s, options.limits.clock)
     forms_s = clock.until_over_s - limit_s
-    if value <= (1 + _LARGE_WASTE_RATIO) * floor:
+    if not is_wasteful(value, floor):
         forms_s = min(forms_s, max(limit_s, _LEAST_FORMS_S))
     time_left = TimeLeft(forms_s, source=options.limits.clock)
     every = forms(costed, stores, reporter, time_left, has_plan=True)
     slices = costed.lowered.slices
+    below = (1 - _LEAST_GAIN_RATIO) * value
     found = [
         form
         for form in best_forms(every, objective, time_left, whole_slices=slices, below=below)
@@ -120,7 +130,7 @@ def better_form(
         found = [form for form in found if form.plan and objective.of(form.plan.simulation) < below]
         found = found if limit_s >= LEAST_SOLVE_S * len(found) else []
     if not found:
-        return None
+        return []
     options = replace(options, over_at_s=options.limits.clock.now_s() + limit_s)
     found = [
         replace(form, known=known.schedule)
@@ -130,22 +140,24 @@ def better_form(
         else form
         for form in found
     ]
-    other = best_planned(found, limit_s, options, stores, reporter)
-    if other.value(options) < below:
-        return other
-    if other.planned.plan.result.stopped_by is StopReason.INTERRUPTED:
+    planned = planned_in_turn(found, limit_s, options, stores, reporter)
+    best = planned[0]
+    is_interrupted = best.planned.plan.result.stopped_by is StopReason.INTERRUPTED
+    if is_interrupted and not is_better(best.value(options), value):
         raise KeyboardInterrupt  # which the solve took, to return what it had
-    return None
+    return planned
 
 
-def best_planned(
+def planned_in_turn(
     found: Sequence[Form[CostedStep]],
     limit_s: float,
     options: PlanOptions,
     stores: Stores,
     reporter: Reporter,
-) -> PlannedForm:
-    """The best plan of some forms, which share the time; without any, their plans of any cost.
+) -> list[PlannedForm]:
+    """Plans of some forms, the best first, which share the time; without any, plans of any cost.
+
+    The best says whether an interrupt ended the search, and has the time of all of them.
 
     Raises
     ------
@@ -154,7 +166,7 @@ def best_planned(
     """
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
-        return PlannedForm(found[0].step, planned_as(found[0].step, found[0].plan))
+        return [PlannedForm(found[0].step, planned_as(found[0].step, found[0].plan))]
     planned: list[PlannedForm] = []
     for form in found:
         within = options.within(each)
@@ -166,11 +178,10 @@ def best_planned(
             made = planned_as(form.step, form.plan)
         planned.append(PlannedForm(form.step, made))
         if made.plan.result.stopped_by is StopReason.INTERRUPTED:
-            return _chosen(planned[-1], planned)
-    return _chosen(min(planned, key=lambda one: one.value(options)), planned)
-
-
-def _chosen(best: PlannedForm, planned: Sequence[PlannedForm]) -> PlannedForm:
-    """The best of some plans, which took the time of all of them."""
-    solve_s = sum(one.planned.plan.result.solve_s for one in planned)
-    return replace(best, planned=best.planned.taking(solve_s))
+            break
+    results = [one.planned.plan.result for one in planned]
+    planned.sort(key=lambda one: one.value(options))
+    best = planned[0].planned.taking(sum(result.solve_s for result in results))
+    if results[-1].stopped_by is StopReason.INTERRUPTED:
+        best = best.interrupted()
+    return [replace(planned[0], planned=best), *planned[1:]]
