@@ -108,6 +108,10 @@ CASES: dict[str, tuple[Optimizer, Reference]] = {
         Adadelta(rho=0.7, weight_decay=0.1),
         lambda p, lr: torch.optim.Adadelta(p, lr, rho=0.7, weight_decay=0.1),
     ),
+    "adadelta of one gradient": (
+        Adadelta(rho=0.0, eps=1e-3, maximize=True),
+        lambda p, lr: torch.optim.Adadelta(p, lr, rho=0.0, eps=1e-3, maximize=True),
+    ),
     "lion": (
         Lion(weight_decay=0.1),
         lambda p, lr: ReferenceLion(p, lr, weight_decay=0.1),

@@ -92,7 +92,7 @@ class Adadelta:
     lr
         Learning rate.
     rho
-        How much the averages keep, more than 0.
+        How much the averages keep.
     eps
         Added to the averages.
     weight_decay
@@ -113,8 +113,8 @@ class Adadelta:
 
     def __post_init__(self) -> None:
         check_not_negative(lr=self.lr, eps=self.eps, weight_decay=self.weight_decay)
-        if not 0 < self.rho <= 1:
-            raise ValueError(f"rho must be greater than 0 and at most 1, got {self.rho}")
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho must be from 0 to 1, got {self.rho}")
 
     def factors(self, emitter: Emitter, rate: Rate, dtype: str) -> tuple[relax.Expr, ...]:
         return ()

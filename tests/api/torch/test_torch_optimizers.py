@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.torch.in_pytorch import train
+from tests.shares import share
 
 ROWS, LABELS = torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 2, 0])
 
@@ -56,6 +58,49 @@ def test_training_goes_on_in_pytorch_and_comes_back(kind: str, compile_step: Com
     found += [float(step(ROWS, LABELS)) for _ in range(3)]
     expected = train(theirs, make(theirs.parameters(), 0.02), [(ROWS, LABELS)] * 10)
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+OF_GROUPS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("NAdam", {"weight_decay": 0.3, "decoupled_weight_decay": True}),
+    ("RAdam", {"betas": (0.5, 0.7), "maximize": True}),
+    ("Adamax", {"weight_decay": 0.3, "eps": 0.1}),
+    ("Adadelta", {"rho": 0.0}),
+)
+
+
+@pytest.mark.parametrize(("kind", "options"), share(OF_GROUPS, OF_GROUPS[3:]))
+def test_groups_follow_a_scheduler_and_go_on_from_a_checkpoint(
+    kind: str, options: dict[str, object], compile_step: Compile, tmp_path: Path
+) -> None:
+    rows = ROWS * torch.tensor([1.0, 1.0, 0.0, 1.0])  # weights of the third have no gradient
+
+    def made() -> tuple[nn.Sequential, torch.optim.Optimizer, LRScheduler]:
+        module = network()
+        first, _, last = module
+        groups = [{"params": first.parameters(), "lr": 0.01, "weight_decay": 0.1}]
+        groups += [{"params": last.parameters()}]
+        optimizer = getattr(torch.optim, kind)(groups, 0.03, **options)
+        return module, optimizer, ExponentialLR(optimizer, 0.8)
+
+    found = []
+    for _ in range(2):
+        module, optimizer, rates = made()
+        step = compile_step(
+            module, rows, loss="cross_entropy", optimizer=optimizer, lr_schedule=rates
+        )
+        if found:
+            step.load(tmp_path / "run.ckpt")
+        found += [float(step(rows, LABELS)) for _ in range(4)]
+        step.save(tmp_path / "run.ckpt")
+    step.load_into(module, optimizer)
+    theirs, optimizer, rates = made()
+    expected = []
+    for _ in range(8):
+        expected += train(theirs, optimizer, [(rows, LABELS)])
+        rates.step()
+    assert found == pytest.approx(expected, rel=1e-5)
+    for ours, reference in zip(module.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-6)
 
 
 def test_momenta_of_other_options_are_refused(compile_step: Compile) -> None:

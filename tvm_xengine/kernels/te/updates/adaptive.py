@@ -56,7 +56,8 @@ def adadelta(read: Updated, rho: float, eps: float) -> tuple[Element, list[te.Te
     """s = rho * s + (1 - rho) * g^2; d = g * sqrt((u + eps) / (s + eps)); p = p - lr * d.
 
     Then u follows d^2 by rho. The parameter is written last, so the old u is read out of the new one:
-    ``u + eps = (new u + rho * eps) (s + eps) / (rho * (s + eps) + (1 - rho) * g^2)``.
+    ``u + eps = (new u + rho * eps) (s + eps) / (rho * (s + eps) + (1 - rho) * g^2)``, and with
+    ``rho = 0`` the new u is d^2.
     """
     square = read.average(0, read.squared, rho, "new_square")
     old = read.slots[1]
@@ -68,6 +69,9 @@ def adadelta(read: Updated, rho: float, eps: float) -> tuple[Element, list[te.Te
     deltas = read.stored(moved, "new_deltas")
 
     def change(*i: Var) -> Expr:
+        if not rho:
+            length = read.rate() * te.sqrt(deltas(*i))
+            return tvm.tirx.Select(read.gradient(*i) < 0, -length, length)
         below = (square(*i) + eps) * rho + read.squared(*i) * (1 - rho)
         return read.rate() * read.gradient(*i) * te.sqrt((deltas(*i) + rho * eps) / below)
 
