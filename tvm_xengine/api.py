@@ -29,8 +29,7 @@ from tvm_xengine.model.chosen_optimizer import (
     OptimizerLike,
     chosen_optimizer,
     groups_by_pattern,
-    left_alone,
-    lost_of,
+    limits_of,
 )
 from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.kind_of_model import check_options, is_module
@@ -264,9 +263,9 @@ def training_step(
         model, example_inputs, loss, example_targets, seed=seed, **options
     )
     wanted_names = None if train is None else patterns("train", train)
-    left = left_alone(optimizer, model, loss, source.training)
+    left, lost = limits_of(optimizer, model, loss, source.training)
     forward = source.training.with_trained(wanted_names, (*patterns("freeze", freeze), *left))
-    forward = replace(forward, notes=(*forward.notes, *lost_of(optimizer, model)))
+    forward = replace(forward, notes=(*forward.notes, *lost))
     source = replace(source, training=forward)
     if frozen is not None:
         source = with_frozen_int8(source, frozen)
@@ -425,8 +424,8 @@ def plan(
     seed
         Seed of the search.
     replicas
-        Divide the batch over so many devices, which compute shares of it side by side and add their
-        gradients; ``"auto"`` takes all devices if that is faster, a mapping gives the samples of each. The
+        Number of devices that compute shares of the batch side by side and add their gradients;
+        ``"auto"`` takes all devices if that is faster, a mapping gives the samples of each. The
         objective is the makespan then. None leaves the batch whole.
     work_limit
         In place of the time limit: units of work, each about a second of one core, that are counted by what

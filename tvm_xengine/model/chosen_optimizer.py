@@ -40,20 +40,17 @@ def chosen_optimizer(
     return _one_optimizer(optimizer), ()
 
 
-def left_alone(
+def limits_of(
     optimizer: Any, model: object, loss: object, forward: ForwardModel
-) -> tuple[str, ...]:
-    """The parameters that an optimizer of PyTorch does not hold; ours hold all."""
-    if not hasattr(optimizer, "param_groups") or not is_module(model):
-        return ()
-    return not_held(optimizer, parameters_by_name(model, loss), forward)
+) -> tuple[tuple[str, ...], list[str]]:
+    """The parameters that an optimizer of PyTorch does not hold, and what it has that a step has not.
 
-
-def lost_of(optimizer: Any, model: object) -> list[str]:
-    """What an optimizer of PyTorch does or has that the step made of it does not."""
+    Ours hold all parameters.
+    """
     if not hasattr(optimizer, "param_groups") or not is_module(model):
-        return []
-    return lost_of_optimizer(optimizer)
+        return (), []
+    held = parameters_by_name(model, loss)
+    return not_held(optimizer, held, forward), lost_of_optimizer(optimizer)
 
 
 def groups_by_pattern(

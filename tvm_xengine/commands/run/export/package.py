@@ -76,25 +76,16 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     check_free(wanted.output, force=wanted.force)
     entries = chosen_entries(tuple(wanted.entry))
     layout_called(wanted.layout, has_objects=wanted.backend == "llvm")
-    if is_library and entries != USUAL:
-        raise UsageError("--format tvm has train_step and eval; it takes no --entry")
-    if is_library and wanted.layout != CMAKE.name:
-        raise UsageError("--format tvm is a library of its own; it takes no --layout")
+    if is_library:
+        _check_library(options, entries)
     platform = _platform(options.regions)
     regions = (
         _library_memory(wanted, options.regions)
         if is_library
         else _regions(options.regions, platform)
     )
-    if is_library and planner_options(options.solver, 0).objective is Objective.MAKESPAN:
-        raise UsageError(
-            "--format tvm runs one call or copy after another, so that a step ends after the sum of all"
-            " times: take --objective cost"
-        )
     if wanted.check:
         target.find_compiler()
-    if is_library:
-        linker_of(wanted.target)
     check_train_budget(options)
     training = _training(model, options)
     wishes = _wishes(options, training, schedule)
@@ -135,6 +126,21 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     terminal.write(
         {**_document(report, compared, is_checked=wanted.check), **choice_document(choice)}
     )
+
+
+def _check_library(options: app.ExportOptions, entries: tuple[Entry, ...]) -> None:
+    """Refuse what a library for TVM's virtual machine does not have."""
+    wanted = options.target
+    if entries != USUAL:
+        raise UsageError("--format tvm has train_step and eval; it takes no --entry")
+    if wanted.layout != CMAKE.name:
+        raise UsageError("--format tvm is a library of its own; it takes no --layout")
+    if planner_options(options.solver, 0).objective is Objective.MAKESPAN:
+        raise UsageError(
+            "--format tvm runs one call or copy after another, so that a step ends after the sum of all"
+            " times: take --objective cost"
+        )
+    linker_of(wanted.target)
 
 
 def _prepared(
