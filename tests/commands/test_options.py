@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -56,6 +57,12 @@ def test_help_is_shown_for_every_command(command: str, monkeypatch: pytest.Monke
     assert done.stdout.startswith(f"Usage: tvm-xengine {command}".rstrip())
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "--help" in done.stdout or command
+
+
+def test_help_breaks_no_line_that_has_room() -> None:
+    command = [sys.executable, "-m", "tvm_xengine", "plan", "--help"]
+    done = subprocess.run(command, env={**os.environ, "COLUMNS": "300"}, capture_output=True)
+    assert b"Compiling and measuring kernels do not count." in done.stdout
 
 
 @pytest.mark.parametrize(

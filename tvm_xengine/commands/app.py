@@ -34,7 +34,7 @@ from tvm_xengine.commands.arguments.options import (
     SaveOptions,
     SolverOptions,
 )
-from tvm_xengine.commands.arguments.parameter import shown_as
+from tvm_xengine.commands.arguments.parameter import FilledHelp, shown_as
 from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
 from tvm_xengine.commands.arguments.training_options import (
     DataOptions,
@@ -73,9 +73,7 @@ _COMMAND = "The command, with a platform file whose devices have ranks or hosts.
 _RANK_TIMEOUT = (
     "Seconds after which a process that does not answer is given up; options of launch come first."
 )
-_RESTARTS = (
-    "So often a run that has lost processes goes on without their devices, from its checkpoint."
-)
+_RESTARTS = "How many times a run that has lost processes goes on without their devices, from its checkpoint."
 _SIMULATE = (
     "Plan for many equal machines without having them: a platform file with a table [replicas] of count,"
     " latency_us and bandwidth_gb_s. Costs are predicted or roofline; --batch is that of all machines."
@@ -90,6 +88,7 @@ app = App(
         " a file; --debug shows the traceback), 130 and 143 interrupted by SIGINT and SIGTERM."
     ),
     help_format="plaintext",
+    help_formatter=FilledHelp(),
     suppress_keyboard_interrupt=False,
     version=version_text,
 )

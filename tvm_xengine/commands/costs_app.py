@@ -207,7 +207,7 @@ def judge(
     ] = None,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Judge a cost model on what it has not seen; a line of the ledger says so."""
+    """Judge a cost model on kernels that it has not seen, and note that in the ledger."""
     from tvm_xengine.commands.costs import judging
 
     terminal = Terminal(out)

@@ -52,7 +52,7 @@ class TargetOptions:
         Functions of the package: train_step, eval, infer (one sample), accumulate with apply
         (gradients over single samples).
     eval_mode
-        Train the model as it is used: batch norms keep their running statistics, dropout drops
+        Train the model in evaluation mode: batch norms keep their running statistics, dropout drops
         nothing.
     label_type
         Type of the labels in C: int64, or a shorter one, int8, uint8, int16, uint16 or int32.
@@ -64,9 +64,8 @@ class TargetOptions:
         Store as bfloat16, which has the range of float32 and less precision: none, activations,
         or all.
     rounding
-        How new values of parameters that are stored short are rounded: nearest, or stochastic (up as
-        often as they are near the upper neighbour, by --seed), with which updates too small for the
-        type are not lost.
+        How new values of parameters that are stored short are rounded: nearest, or stochastic (up or down at
+        random by --seed, to the nearer value more often), which does not lose updates too small for the type.
     force
         Replace the package in the output folder.
     check
@@ -125,8 +124,8 @@ class TrainBudgetOptions:
         Train the layers with the greatest sum of scores that fit. Scores by layer or parameter from a
         .toml file, or the Fisher information of each layer on samples from a source as --data of train.
     train_budget
-        What a step of these layers may take beside the memory: time=20ms, energy=5mJ; trials=60 subsets
-        of layers are planned at most.
+        Limits of a step of these layers besides memory: time=20ms, energy=5mJ; with trials=60 at most 60
+        subsets of layers are planned.
     """
 
     train_scores: Annotated[str | None, shown_as("FILE|SOURCE", completer=offered("digits"))] = None

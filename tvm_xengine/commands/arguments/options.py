@@ -195,8 +195,8 @@ class ReplicaOptions:
     Attributes
     ----------
     replicas
-        Divide the batch over so many devices, which work side by side on shares that the plan chooses
-        (auto: over all, where that is faster), or over those named, with so many samples each. Minimises
+        Divide the batch over N devices, which work side by side on shares that the plan chooses (auto: over
+        all devices, where that is faster), or over those named, each with its number of samples. Minimises
         the makespan.
     """
 

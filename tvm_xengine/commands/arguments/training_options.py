@@ -193,8 +193,8 @@ class LoopOptions:
         Time the calls of the first steps while training, plan again with these times, and go on
         with the better plan.
     no_guard
-        Keep what a step makes that is not finite; by default it is undone, and training stops. A loss
-        that is not finite ends the training either way.
+        Keep the state of a step that makes values that are not finite; by default the step is undone, and
+        training stops. A loss that is not finite ends the training either way.
     no_compare
         Skip the comparison of each step with a keep-all step; halves the time.
     """
