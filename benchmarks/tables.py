@@ -126,6 +126,15 @@ TABLES = (
         ("graph", "devices", "ratio", "objective"),
     ),
     Table(
+        "astar",
+        "What A* proves that the relaxations do not",
+        "Problems of up to 24 ops, each solved twice by the portfolio for 20 s: with A*, and with a"
+        " relaxation that leaves the order of first runs open in its place. `proven` says whether the"
+        " optimum among all schedules is.",
+        "python -m pytest benchmarks/solvers/test_astar.py -m slow -s",
+        ("instance", "mode"),
+    ),
+    Table(
         "published",
         "Published programs beside the portfolio",
         "The same problems and the same rules for all, 20 s each. `model` is the optimum of the published"
