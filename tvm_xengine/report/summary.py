@@ -55,11 +55,13 @@ class PlanSummary:
 
     `order_gap` is the gap among schedules that first run the ops in the graph's order, where it is
     smaller. `model_value_us` is that of a published program's own optimum where it cannot be executed. A
-    problem from a file has no batch size and no kernels: they are None.
+    problem from a file has no batch size, slices of it and kernels: they are None. The keep-all step runs in
+    as many slices.
     """
 
     model: str
     batch: int | None
+    slices: int | None
     graph_ops: int
     objective: str
     solver: str
@@ -126,6 +128,7 @@ def summarize_plan(
     plan: Plan,
     *,
     batch: int | None = None,
+    slices: int | None = None,
     measured_kernels: int | None = None,
     all_kernels: int | None = None,
     source_of: Callable[[str, str, str], str] | None = None,
@@ -134,6 +137,8 @@ def summarize_plan(
 
     Parameters
     ----------
+    slices
+        Of the batch, in which the step runs one after the other or side by side.
     measured_kernels, all_kernels
         How many kernels were measured for the plan, and how many there are.
     source_of
@@ -144,6 +149,7 @@ def summarize_plan(
     return PlanSummary(
         model=model,
         batch=batch,
+        slices=slices,
         graph_ops=len(problem.graph.ops),
         objective=result.objective.value,
         solver=result.solver,

@@ -112,10 +112,11 @@ def _add_times(table: Table, plan: PlanSummary, run: RunSummary | None) -> None:
             if keep.step_us_measured is None
             else f", measured {format_us(keep.step_us_measured)}"
         )
+        in_slices = f", in {plan.slices} slices, too" if (plan.slices or 1) > 1 else ""
         table.add_row(
             "keep all",
             f"predicted {format_us(keep.step_us_predicted)}{kept},"
-            f" arena {format_bytes(keep.arena_bytes)} on {keep.device}",
+            f" arena {format_bytes(keep.arena_bytes)} on {keep.device}{in_slices}",
         )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import tvm_xengine as xe
@@ -22,6 +24,7 @@ from tvm_xengine.compiler.plan_kernels import PlannedStep
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.schedule import Compute, Schedule, write_schedule
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan
@@ -57,6 +60,16 @@ def test_a_budget_without_room_for_the_batch_is_met_in_slices(plan: StepPlan) ->
 
 
 @needs_products
+def test_the_report_says_that_the_step_it_is_compared_with_runs_in_slices_too(
+    plan: StepPlan,
+) -> None:
+    text, whole = StringIO(), replace(plan.summary, slices=1)
+    assert plan.summary.slices == plan.planned.lowered.slices > 1
+    for summary in (plan.summary, whole):
+        print_report(Console(file=text, width=200), summary, None)
+    assert text.getvalue().count(f"in {plan.summary.slices} slices, too") == 1
+
+
 def test_slices_are_taken_where_the_whole_batch_fits_and_takes_longer(
     lowered: Lowered, plan: StepPlan
 ) -> None:

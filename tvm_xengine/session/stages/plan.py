@@ -68,6 +68,7 @@ class StepPlan:
             model.name,
             planned.plan,
             batch=model.batch_size,
+            slices=planned.lowered.slices,
             measured_kernels=planned.measured_kernels,
             all_kernels=len(planned.lowered.distinct),
             source_of=lambda *run: planned.lowered.kernel(*run).source,
