@@ -1,5 +1,6 @@
 """Estimated instructions of a step, judged by QEMU's counts."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from tvm import te, topi
 from tvm.target import Target
+from tvm.tirx import Expr
 
 import tvm_xengine as xe
 from benchmarks.embedded.parity.networks import CASES
@@ -35,6 +37,16 @@ def test_what_a_loop_does_not_change_counts_once_around_it() -> None:
     )
     in_software = kernel_instructions(doubled_rows(), embedded_target("cortex-m0"))
     assert in_software == pytest.approx(loops + 6 * (36 + 1) + 30 * (36 + 1 + 1))
+
+
+@pytest.mark.parametrize("function", [te.log, te.atan, te.log2])
+def test_functions_of_the_c_library_count(function: Callable[[Expr], Expr]) -> None:
+    x = te.placeholder((7,), "float64", "x")
+    y = te.compute((7,), lambda i: function(x[i]))
+    kernel = prepare_kernel(
+        te.create_prim_func([x, y]), Target({"kind": "c"}), schedule=lambda func, _: func
+    )
+    assert kernel_instructions(kernel, embedded_target("cortex-m4")) > 7 * 100
 
 
 def exported(network: str, target: str, sram: int, folder: Path) -> ExportReport:

@@ -24,7 +24,7 @@ class Transactions:
     A step writes over its state, so what it writes over is copied before each step, and read once
     after it. The copies are made once: those of tensors in memory lie in memory of the host, those
     of tensors in a file in another file of the same folder. It costs ``memory_bytes`` and
-    ``file_bytes`` in addition to the arenas; in time, a copy of so many bytes and a pass over them
+    such a file in addition to the arenas; in time, a copy of so many bytes and a pass over them
     per step.
 
     Parameters
@@ -57,11 +57,6 @@ class Transactions:
     def memory_bytes(self) -> int:
         """Memory of the host that holds the state before a step."""
         return sum(_bytes(t) for t in self._kept.values() if not isinstance(t, FileTensor))
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of files that hold the state before a step."""
-        return sum(_bytes(t) for t in self._kept.values() if isinstance(t, FileTensor))
 
     def take(self, batch: Mapping[str, ArrayLike]) -> tuple[dict[str, NDArray[np.generic]], float]:
         """Take a step; its results, and its wall clock in microseconds.

@@ -8,9 +8,9 @@ import tvm_xengine as xe
 from benchmarks.embedded.parity.compare import differences
 from benchmarks.embedded.parity.in_torch import OPTIMIZERS, RATE, run_in_torch
 from benchmarks.embedded.parity.networks import CASES
+from tvm_xengine.aot.c_library import BINARY, UNARY
 from tvm_xengine.aot.check.definitions.expressions import FUNCTIONS, _elements
 from tvm_xengine.aot.check.definitions.functions import defined_function
-from tvm_xengine.aot.emit_c.math_functions import BINARY, UNARY
 from tvm_xengine.training.saved_names import saved_names
 
 STEPS = 3

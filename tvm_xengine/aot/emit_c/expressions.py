@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, tirx
 
+from tvm_xengine.aot.c_library import BINARY, EXTERN, UNARY
 from tvm_xengine.aot.c_names import RESERVED
-from tvm_xengine.aot.emit_c.math_functions import BINARY, EXTERN, UNARY
 from tvm_xengine.aot.emit_c.types_in_c import (
     HALF_TYPES,
     NARROW_TYPES,

@@ -1,54 +1,8 @@
-"""Functions of the C library, and C helpers that kernels share."""
+"""C helpers that kernels share."""
 
 from __future__ import annotations
 
 from tvm_xengine.aot.emit_c.vectors.functions import VECTOR_FUNCTIONS
-
-UNARY = {
-    "acos": "acos",
-    "acosh": "acosh",
-    "asin": "asin",
-    "asinh": "asinh",
-    "atan": "atan",
-    "atanh": "atanh",
-    "ceil": "ceil",
-    "cos": "cos",
-    "cosh": "cosh",
-    "erf": "erf",
-    "erfc": "erfc",
-    "exp": "exp",
-    "exp2": "exp2",
-    "fabs": "fabs",
-    "floor": "floor",
-    "log": "log",
-    "log10": "log10",
-    "log1p": "log1p",
-    "log2": "log2",
-    "nearbyint": "nearbyint",
-    "round": "nearbyint",  # TVM rounds halves to even
-    "sin": "sin",
-    "sinh": "sinh",
-    "sqrt": "sqrt",
-    "tan": "tan",
-    "tanh": "tanh",
-    "trunc": "trunc",
-}
-"""Library function of each TIR intrinsic with one floating-point argument."""
-
-BINARY = {
-    "atan2": "atan2",
-    "copysign": "copysign",
-    "fmod": "fmod",
-    "hypot": "hypot",
-    "nextafter": "nextafter",
-    "pow": "pow",
-}
-"""The same with two arguments."""
-
-EXTERN = frozenset(
-    name + suffix for name in (*UNARY.values(), *BINARY.values()) for suffix in ("", "f")
-)
-"""What a kernel may call by its C name."""
 
 
 def _equal(name: str, kind: str) -> str:

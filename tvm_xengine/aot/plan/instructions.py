@@ -8,6 +8,7 @@ from math import prod
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_xengine.aot.c_library import BINARY, OF_UNIT, UNARY
 from tvm_xengine.aot.plan.static_cost import ACCESS_BYTES
 from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.targets import EmbeddedTarget
@@ -26,7 +27,7 @@ _SOFTWARE_FLOAT = 36.0
 _LANES = 4
 """Elements of a vector of Helium, in which whole loops are written."""
 
-_LIBRARY = ("tirx.exp", "tirx.log", "tirx.log1p", "tirx.pow", "tirx.sin", "tirx.cos", "tirx.erf")
+_LIBRARY = {*UNARY, *BINARY} - OF_UNIT
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
 _COMPARISONS = (
     *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE),
@@ -157,8 +158,9 @@ class _Count:
         elif isinstance(expr, _ARITHMETIC):
             self.floats += runs * ("float" in str(expr.ty.dtype))
         elif isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op):
-            self.choices += runs * (expr.op.name == "prim.if_then_else")
-            self.library_calls += runs * (expr.op.name in _LIBRARY)
+            name = expr.op.name.rpartition(".")[2]
+            self.choices += runs * (name == "if_then_else")
+            self.library_calls += runs * (name in _LIBRARY)
         for part in _parts(expr):
             self._expression(part, loops)
 
