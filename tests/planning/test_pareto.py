@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import chain, single
+from tvm_xengine.planning import pareto as fronts
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 from tvm_xengine.solvers.solve import solve
@@ -30,6 +34,18 @@ def test_points_come_in_the_order_asked_for() -> None:
     )
     assert [dict(point.budgets) for point in points] == budgets
     assert seen == budgets[::-1]
+
+
+def test_what_is_proven_for_more_memory_holds_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {80: 60.0, 56: 40.0, 48: 100.0}
+
+    def solved(problem: Problem, *_given: object, **_options: object) -> SolveResult:
+        bound = bounds[problem.platform.devices[0].budget_bytes]
+        return SolveResult(Status.FEASIBLE, Schedule(()), Objective.COST, 100.0, bound, 0.0, "auto")
+
+    monkeypatch.setattr(fronts, "solve", solved)
+    points = pareto(training_chain(5, 100), [{"cpu": size} for size in bounds])
+    assert [point.result.bound for point in points] == [60.0, 60.0, 100.0]
 
 
 def _point(budget_bytes: int, value: float | None, floor: float = 0.0) -> ParetoPoint:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
+from tvm_xengine.planning.answers import with_best_bound
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -82,12 +84,13 @@ def pareto(
     results.reverse()
     budgets = budgets[len(budgets) - len(results) :]
     schedules = [result.schedule for result in results if result.schedule is not None]
-    return tuple(
+    points = [
         ParetoPoint(
             dict(given), _best_of(problem.with_budgets(given), result, schedules), problem.graph
         )
         for given, result in zip(budgets, results, strict=True)
-    )
+    ]
+    return tuple(_with_bounds_of_larger(point, points) for point in points)
 
 
 def with_best_of_smaller(points: Sequence[ParetoPoint]) -> tuple[ParetoPoint, ...]:
@@ -99,10 +102,7 @@ def with_best_of_smaller(points: Sequence[ParetoPoint]) -> tuple[ParetoPoint, ..
     for point in reversed(points):
         for other in made:
             value, ours = other.result.value, point.result.value
-            fits = other.budgets.keys() == point.budgets.keys() and all(
-                other.budgets[name] <= size for name, size in point.budgets.items()
-            )
-            if fits and value is not None and (ours is None or value < ours):
+            if _fits(other, point) and value is not None and (ours is None or value < ours):
                 result = replace(
                     other.result,
                     bound=min(other.floor, value),
@@ -112,6 +112,19 @@ def with_best_of_smaller(points: Sequence[ParetoPoint]) -> tuple[ParetoPoint, ..
                 point = replace(other, budgets=point.budgets, result=result)
         made.append(point)
     return tuple(reversed(made))
+
+
+def _with_bounds_of_larger(point: ParetoPoint, points: Sequence[ParetoPoint]) -> ParetoPoint:
+    """The point with the highest bound of those that have no less memory, which holds for it, too."""
+    larger = (other.result for other in points if _fits(point, other))
+    return replace(point, result=reduce(with_best_bound, larger, point.result))
+
+
+def _fits(one: ParetoPoint, other: ParetoPoint) -> bool:
+    """Whether what fits the budgets of one fits those of the other."""
+    return one.budgets.keys() == other.budgets.keys() and all(
+        one.budgets[name] <= size for name, size in other.budgets.items()
+    )
 
 
 def _best_of(problem: Problem, result: SolveResult, schedules: list[Schedule]) -> SolveResult:

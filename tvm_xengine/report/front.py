@@ -17,6 +17,8 @@ from tvm_xengine.scheduling.sizes import format_bytes
 
 _BUDGET_WIDTH = 24
 """Columns of 80 that are left for a device and its budget beside the numbers of a large network."""
+_MARGIN_RATIO = 0.05
+"""A plot goes so much below the lowest bound and above the highest value, which leaves room for words."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,21 @@ def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
     axes = figure.subplots()
     ratios = [point.ratio for point, _ in solved]
     axes.plot(ratios, [value for _, value in solved], "o-", label="best schedule found")
-    axes.plot(ratios, [point.bound for point, _ in solved], "--", label="proven lower bound")
-    axes.set_xlabel("budget ratio (1: keep all)")
+    axes.plot(ratios, [point.bound for point, _ in solved], "_", ms=14, label="proven lower bound")
+    is_cut = any(point.slices > 1 for point, _ in solved)
+    slices = ", and slices of the batch" if is_cut else ""
+    axes.set_xlabel(f"budget ratio (1: keep all){slices}")
+    axes.set_xticks(
+        ratios,
+        [f"{point.ratio:g}" + (f"\n{point.slices}" if is_cut else "") for point, _ in solved],
+    )
     axes.set_ylabel(f"{front[0].objective} of the step [{unit}]")
     axes.set_title(model)
-    axes.set_ylim(0, 1.15 * max((value for _, value in solved), default=1.0))
+    lowest = min((point.bound for point, _ in solved), default=0.0)
+    axes.set_ylim(
+        (1 - _MARGIN_RATIO) * lowest,
+        (1 + _MARGIN_RATIO) * max((value for _, value in solved), default=1.0),
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     drawn = io.BytesIO()
