@@ -8,12 +8,19 @@ import linecache
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import tvm_xengine as xe
+
+Compile = Callable[..., "xe.Step"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: with two threads each, they wait for one another most of the time.
@@ -67,6 +74,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     return folder / "cache" / "measurements.jsonl"
+
+
+@pytest.fixture(scope="session")
+def compile_step(cache: Path) -> Compile:
+    """`xe.compile` without measuring anything."""
+    import tvm_xengine as xe
+
+    return partial(xe.compile, costs="roofline", time_limit_s=2.0, cache=cache)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,3 +72,8 @@ def test_every_room_says_what_it_is_for() -> None:
         if ast.get_docstring(ast.parse(path.read_text())) is None
     ]
     assert empty == []
+
+
+def test_every_room_has_its_tests() -> None:
+    rooms = {path.parent.name for path in (ROOT / "tvm_xengine").glob("*/__init__.py")}
+    assert rooms - {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")} == set()

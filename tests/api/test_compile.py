@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Convolutional, TwoBranches, perceptron
+from tests.conftest import Compile
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.model import Prediction, point_prediction
 from tvm_xengine.errors import NoScheduleError, UnsupportedModelError

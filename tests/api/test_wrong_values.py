@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
+from tests.conftest import Compile
 from tvm_xengine.errors import (
     InvalidInputError,
     InvalidStateError,

@@ -15,7 +15,6 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.relax.relax_modules import (
     Forward,
     Momentum,
@@ -23,6 +22,7 @@ from tests.api.relax.relax_modules import (
     momentum_state,
     own_step,
 )
+from tests.conftest import Compile
 from tests.vm import reference_vm
 from tvm_xengine.scheduling.schedule import Compute
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
+from tests.conftest import Compile
 from tvm_xengine.errors import InvalidDataError
 
 torch.manual_seed(0)

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Attention, Convolutional, TwoBranches
 from tests.api.relax.relax_modules import momentum_state, own_step
+from tests.conftest import Compile
 from tvm_xengine.model.source import as_array
 from tvm_xengine.runtime.inputs import checked_inputs
 

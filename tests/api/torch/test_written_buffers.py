@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
-from tests.api.conftest import Compile
 from tests.api.torch.in_pytorch import Batch, train
 from tests.commands.in_process import run_command
+from tests.conftest import Compile
 from tests.shares import share
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode

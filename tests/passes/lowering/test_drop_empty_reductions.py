@@ -17,8 +17,8 @@ from tvm.script import tirx as T
 
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
-from tests.api.test_export_c import self_test
 from tests.kernels.kernels import BASELINE, NATIVE, run_kernel
+from tests.session.test_export_c import self_test
 from tvm_xengine.passes.lowering.drop_empty_reductions import DropEmptyReductions
 
 ROWS, COLUMNS = 2, 3

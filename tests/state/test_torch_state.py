@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Attention, Convolutional, perceptron, recurrent
 from tests.api.torch.in_pytorch import Batch, train
+from tests.conftest import Compile
 from tests.shares import share
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 def test_every_resumed_run_has_the_losses_of_one_in_one_go(
     cache: Path, tmp_path: Path, moments: int
 ) -> None:
-    command = [sys.executable, "-m", "tests.api.loop.killed_runs", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.session.loop.killed_runs", str(tmp_path)]
     command += ["--cache", str(cache), "--moments", str(moments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Convolutional
+from tests.conftest import Compile
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
+from tests.conftest import Compile
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.state.checkpoint import Position, save_step
 

@@ -7,7 +7,7 @@ import pytest
 
 import tvm_xengine as xe
 from tests.runtime.steps import batches, platform, state_bytes
-from tests.together.pairs import apart, planned, problems_of
+from tests.session.together.pairs import apart, planned, problems_of
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.shared_budget import shared_ratio
 from tvm_xengine.scheduling.sizes import parse_bytes

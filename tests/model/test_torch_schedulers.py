@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
+from tests.conftest import Compile
 from tvm_xengine.model.lr_schedules import as_schedule
 
 Make = Callable[[torch.optim.Optimizer], LRScheduler]

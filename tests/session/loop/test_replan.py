@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import perceptron
+from tests.conftest import Compile
 from tvm_xengine.errors import InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Attention, perceptron, recurrent
+from tests.conftest import Compile
 from tests.shares import share
 from tvm_xengine.compiler import plan as planning
 from tvm_xengine.errors import NoScheduleError

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import Attention
+from tests.conftest import Compile
 
 Rates = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.torch.in_pytorch import train
+from tests.conftest import Compile
 from tests.shares import share
 
 ROWS, LABELS = torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 2, 0])

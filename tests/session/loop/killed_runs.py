@@ -1,6 +1,6 @@
 """Kills a training run again and again, resumes it, and compares its losses with a run in one go.
 
-Run ``python -m tests.api.loop.killed_runs FOLDER --moments 200``. The step is compiled once; every run is
+Run ``python -m tests.session.loop.killed_runs FOLDER --moments 200``. The step is compiled once; every run is
 a fork of this process, so that a resumed run knows nothing but its checkpoint.
 """
 

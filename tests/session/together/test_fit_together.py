@@ -10,7 +10,7 @@ import torch
 
 import tvm_xengine as xe
 from tests.runtime.steps import batches, state_bytes
-from tests.together.pairs import apart, planned
+from tests.session.together.pairs import apart, planned
 from tvm_xengine.errors import NotFiniteError
 from tvm_xengine.state.checkpoint import read_checkpoint
 

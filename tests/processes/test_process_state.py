@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
 from tests.api.networks import perceptron
 from tests.commands.in_process import run_command
+from tests.conftest import Compile
 from tvm_xengine.errors import UnsupportedModelError
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_xengine as xe
-from tests.api.conftest import Compile
+from tests.conftest import Compile
 from tests.shares import share
 from tvm_xengine.errors import UnsupportedModelError
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_xengine as xe
-from tests.api.test_objective import _PLATFORM
+from tests.session.test_objective import _PLATFORM
 from tvm_xengine.scheduling.schedule import Free, describe
 
 
