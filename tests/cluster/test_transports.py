@@ -15,13 +15,10 @@ from hypothesis import given, settings
 from tests.cluster.thread_ranks import in_ranks
 from tests.passes.small_step import small_problem, two_cpus
 from tests.program.laid_out import everything_on, laid_out, programs, small_step
-from tests.runtime.delays import delay, delay_kernels
-from tests.runtime.test_executable import kernels
+from tests.runtime.delays import Compiled, compiled_with, delay, delay_kernels
 from tvm_xengine.cluster import mapped_arenas, messages
 from tvm_xengine.cluster.rank_executable import RankExecutable
 from tvm_xengine.cluster.ranks import Ranks
-from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.rank_actions import Action, LocalCalls, actions_of_rank
 from tvm_xengine.program.step_program import ArenaView, KernelRun, StepProgram
@@ -42,20 +39,11 @@ LR = np.float32(0.1)
 _LATE_US = 100_000
 """Far more than a step takes, also on a busy machine."""
 _DELAYS_US = (0, 50, 400, _LATE_US)
-Compiled = tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]]
 
 
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
-    made = kernels()
-    libraries = [
-        compile_kernels(group, group[0].target)
-        for device in PROBLEM.platform.devices
-        for group in module_groups(
-            list({k.symbol: k for (_, on), k in made.items() if on == device.name}.values())
-        )
-    ]
-    return made, [*libraries, tvm.compile(delay_kernels(_DELAYS_US), target="llvm").mod]
+    return compiled_with(delay_kernels(_DELAYS_US))
 
 
 def _platform(engine: str | None) -> Platform:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,11 @@ def _read_schedule(path: Path) -> object:
 
 
 def _write_dataset(path: Path) -> None:
-    _dataset(path.parent)
+    dataset_of_two(path.parent)
 
 
-def _dataset(folder: Path) -> object:
+def dataset_of_two(folder: Path) -> DatasetFolder:
+    """Two measured kernels with the features one and two."""
     from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
     from tvm_xengine.cost_models.features.table import FEATURE_SET
     from tvm_xengine.cost_models.measure.measurements import Measurement
@@ -119,7 +123,7 @@ def _read_dataset(path: Path) -> object:
 
 
 def _write_measurements(path: Path) -> None:
-    _dataset(path.parent / "made")
+    dataset_of_two(path.parent / "made")
     path.write_bytes((path.parent / "made" / "measurements.jsonl").read_bytes())
 
 
@@ -132,7 +136,7 @@ def _read_measurements(path: Path) -> object:
 def _write_parquet(path: Path) -> None:
     from tvm_xengine.cost_models.dataset.parquet import export_parquet
 
-    export_parquet(_dataset(path.parent / "made"), path)  # type: ignore[arg-type]
+    export_parquet(dataset_of_two(path.parent / "made"), path)
 
 
 def _read_parquet(path: Path) -> object:

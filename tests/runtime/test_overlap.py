@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +18,7 @@ from tvm import tirx
 
 from tests.passes.small_step import small_problem, two_cpus
 from tests.program.laid_out import everything_on, laid_out, programs, small_step
-from tests.runtime.delays import delay_kernels, helper_call
-from tests.runtime.test_executable import kernels
-from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
+from tests.runtime.delays import Compiled, compiled_with, delay_kernels, helper_call
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import StepProgram
 from tvm_xengine.program.streams import StreamCall, Streams, split_into_streams
@@ -42,16 +39,8 @@ _DELAYS_US = (0, 50, 400)
 
 
 @pytest.fixture(scope="module")
-def compiled() -> tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]]:
-    made = kernels()
-    libraries = [
-        compile_kernels(group, group[0].target)
-        for device in PROBLEM.platform.devices
-        for group in module_groups(
-            list({k.symbol: k for (_, on), k in made.items() if on == device.name}.values())
-        )
-    ]
-    return made, [*libraries, tvm.compile(_helpers(), target="llvm").mod]
+def compiled() -> Compiled:
+    return compiled_with(_helpers())
 
 
 def _helpers() -> tvm.IRModule:
@@ -64,9 +53,6 @@ def _helpers() -> tvm.IRModule:
     module = delay_kernels(_DELAYS_US)
     module["fails"] = tirx.PrimFunc([], fails).with_attr("global_symbol", "fails")
     return module
-
-
-Compiled = tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]]
 
 
 def _executable(

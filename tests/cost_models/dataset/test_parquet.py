@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
+from tests.fuzz.readers import dataset_of_two
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
-from tvm_xengine.cost_models.features.table import FEATURE_SET
-from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -18,20 +17,7 @@ NAMES = ("one", "two")
 
 @pytest.fixture
 def folder(tmp_path):
-    made = DatasetFolder(tmp_path / "kernels")
-    for k, source in (("a", "tir"), ("b", "onednn")):
-        record = KernelRecord(
-            *(k, "d", '{"kind":"llvm"}', f"name {k}", ("lenet", "mlp"), "float32[2]", FEATURE_SET),
-            *((1.5, 2.25), 10.0, 20.0, 30.0, 64, source),
-        )
-        made.add(record, NAMES)
-        made.measurements.add(
-            Measurement(
-                *(k, "d", f"name {k}", 5.0, 4.0, 6.0, "thread", ((5.0, 5.5), (4.0,))),
-                *((0.5, 1.0), (100.0, 101.0)),
-            )
-        )
-    return made
+    return dataset_of_two(tmp_path / "kernels")
 
 
 def test_everything_comes_back(tmp_path, folder):
