@@ -42,12 +42,14 @@ _STDERR = 2  # file descriptor of standard error
 _SHOW_CURSOR = b"\x1b[?25h"
 """A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
 
-_UNSAFE = "tvm_ffi/structural.py"
-"""An exception that leaves a callback of its functions may corrupt the heap (tvm-ffi 0.1.14, seen as an abort
-in `malloc` while blocks of slices were rewritten)."""
+_UNSAFE = ("tvm_ffi/structural.py", "llvmlite/binding/")
+"""An exception that leaves a callback of the first's functions may corrupt the heap (tvm-ffi 0.1.14, seen as
+an abort in `malloc` while blocks of slices were rewritten). The second, with which numba loads and compiles
+functions, releases memory twice where an exception comes between a call of LLVM and the note of whose the
+memory is (llvmlite 0.50, seen as a segmentation fault of one command in a thousand)."""
 
 _AGAIN_S = 0.005
-"""When to look again whether the main thread has left such a function, which takes milliseconds."""
+"""When to look again whether the main thread has left such code, which takes milliseconds."""
 
 _NUDGE = signal.SIGUSR1
 """Sent to the main thread, because the others are blocked there; it ends sleeping and waiting, too."""
@@ -172,9 +174,9 @@ class Interrupts:
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:
-    """Whether native code that no exception may pass has called what runs."""
+    """Whether what runs, or what has called it, is code that no exception may pass."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith(_UNSAFE):
+        if any(part in frame.f_code.co_filename for part in _UNSAFE):
             return True
         frame = frame.f_back
     return False

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 import tvm_ffi
 from tvm import te, tirx
@@ -226,23 +227,43 @@ def test_a_signal_that_a_thread_has_taken_and_not_told_is_in_the_exit_code(unblo
     assert subprocess.run(command, check=False).returncode == 130
 
 
-def test_no_exception_passes_a_rewrite_of_native_code() -> None:
-    """One that leaves a callback of it may corrupt the heap: it comes once the rewrite is done."""
+def rewrite(nudge: Callable[[], None]) -> None:
+    """Let TVM call back from a rewrite."""
     x = te.placeholder((4,), name="x")
     kernel = te.create_prim_func([x, te.compute((4,), lambda i: x[i] + x[i])])
-    interrupts, stored = Interrupts(), []
 
     def nudged(store: tirx.BufferStore) -> tirx.BufferStore:
-        signal.raise_signal(signal.SIGUSR1)
-        stored.append(store)
+        nudge()
         return store
+
+    tvm_ffi.structural_map(kernel.body, [(tirx.BufferStore, nudged)])
+
+
+def compile_with_llvm(nudge: Callable[[], None]) -> None:
+    """Let LLVM call back with what it has compiled, as numba does."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    module = llvm.parse_assembly("define i32 @one() { ret i32 1 }")
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.set_object_cache(notify_func=lambda *_: nudge())
+    engine.finalize_object()
+
+
+@pytest.mark.parametrize("run", [rewrite, compile_with_llvm])
+def test_no_exception_passes_native_code(run: Callable[[Callable[[], None]], None]) -> None:
+    """One that does may corrupt the heap, or is lost: it comes once the code is left."""
+    interrupts, returned = Interrupts(), []
+
+    def nudge() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        returned.append(True)
 
     before = signal.signal(signal.SIGUSR1, interrupts.raise_in_main)
     try:
         with pytest.raises(KeyboardInterrupt):
-            tvm_ffi.structural_map(kernel.body, [(tirx.BufferStore, nudged)])
-            while stored:
-                signal.sigtimedwait([], 1.0)
+            run(nudge)
+            signal.sigtimedwait([], 5.0)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert len(stored) == 1
+    assert len(returned) == 1
