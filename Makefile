@@ -18,7 +18,7 @@ test-slow: .stamp-dev
 	$(BIN)/python -m pytest -m 'hypothesis and not slow and not gpu' --hypothesis-profile many
 
 # Packages in C on emulated processors; a missing compiler or emulator is a visible skip.
-test-embedded: .stamp-dev
+test-embedded: .stamp-embedded
 	$(BIN)/python -m pytest tests/aot -m 'slow or not slow'
 
 # Judges four samples of each operator in PyTorch's databases, and ONNX's node tests. Takes about an
@@ -81,6 +81,10 @@ format: .stamp-dev
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+.stamp-embedded: .stamp-dev
+	$(BIN)/pip install --quiet --editable '.[dev,embedded]'
 	touch $@
 
 .stamp-networks: .stamp-dev

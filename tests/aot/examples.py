@@ -100,6 +100,7 @@ def export(
     entries: Collection[str] = (),
     layout: str = "cmake",
     recipe: Recipe | None = None,
+    selftest_steps: int = 20,
 ) -> ExportReport:
     """The package of `model` in `directory`."""
     recipe = recipe or Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
@@ -114,6 +115,7 @@ def export(
         entries=chosen_entries(tuple(entries)),
         recipe=recipe,
         layout=layout,
+        selftest_steps=selftest_steps,
     )
     return export_step(model, training, options, directory)
 

@@ -41,7 +41,10 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
         capture_output=True,
     )
     ended = subprocess.run([str(out / "mlp_selftest")], capture_output=True, text=True, check=True)
-    passed = "mlp: self-test passed: the losses of 20 steps and the outputs are as expected\n"
+    passed = (
+        "mlp: self-test passed: the losses of 20 steps, the first update and the outputs are as"
+        " expected\n"
+    )
     assert ended.stdout == passed
 
 

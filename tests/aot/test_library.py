@@ -71,11 +71,11 @@ def test_c_loader_on_this_machine(tmp_path: Path) -> None:
     assert losses_of(done) == pytest.approx(report.expected.losses, rel=1e-5)
 
 
-def masked(batch: int = 2) -> ForwardModel:
+def masked(given: str, batch: int = 2) -> ForwardModel:
     """A network with a tensor constant, which training and evaluation number on their own."""
 
     def body(layers: Layers) -> relax.Expr:
-        x = layers.input("x", (batch, 16))
+        x = layers.input(given, (batch, 16))
         mask = np.random.default_rng(0).random((batch, 16), dtype="float32")
         masked = layers.emit("masked", relax.op.multiply(x, relax.const(mask)))
         return layers.linear("fc", masked, 4)
@@ -83,10 +83,12 @@ def masked(batch: int = 2) -> ForwardModel:
     return build_network("masked", 0, body)
 
 
-def test_constants_of_the_evaluation_are_part_of_the_library(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["x", "arena", "random", "step", "argv"])
+def test_constants_of_the_evaluation_are_part_of_the_library(given: str, tmp_path: Path) -> None:
+    """The input may be called as variables of the self-test are."""
     need_tools("host")
-    report = export(masked(), tmp_path / "out", "host")
-    assert list(report.library.eval_inputs) == ["x"]
+    report = export(masked(given), tmp_path / "out", "host")
+    assert list(report.library.eval_inputs) == [given]
     packages = [Path(tvm.__file__).parent, Path(tvm_ffi.__file__).parent]
     done = selftest(report, "gcc", *packages, ["env"])  # compares the evaluation, too
     assert done.returncode == 0, (done.stdout, done.stderr)

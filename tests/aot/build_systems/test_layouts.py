@@ -1,9 +1,11 @@
 """Packages for build systems: with CMake itself, else by what their documentation asks for."""
 
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,7 +202,16 @@ def test_a_platformio_library_has_a_manifest_of_its_schema(
     manifest = json.loads((root / "library.json").read_text())
     assert {"name", "version", "description", "headers", "frameworks", "platforms"} <= set(manifest)
     assert (root / "src" / manifest["headers"]).is_file()
-    if shutil.which("pio") is None:
+    if importlib.util.find_spec("platformio") is None:
         pytest.skip("needs the Python package platformio")
-    command = ["pio", "pkg", "pack", "-o", str(tmp_path / "library.tar.gz"), str(root)]
+    command = [
+        sys.executable,
+        "-m",
+        "platformio",
+        "pkg",
+        "pack",
+        "-o",
+        str(tmp_path / "library.tar.gz"),
+        str(root),
+    ]
     subprocess.run(command, check=True, capture_output=True)

@@ -1,4 +1,5 @@
 /* Random sequences of calls of a package with one region, or two (TWO), with good and bad arguments of all kinds.
+   With ENTRIES it has accumulate, apply and infer, too; with DMA copies between regions are late, and some at random.
    Every call must return a code, must refuse what is bad, and a refused call must change nothing.
    Compiled with PACKAGE (its name), HEADER, MACRO (the name in capitals), SEED
    and CALLS, and sanitizers. */
@@ -14,12 +15,17 @@
 #define ROWS 2
 #define INPUTS (ROWS * 16)
 #define OUTPUTS (ROWS * 4)
-#ifdef ENTRIES /* the package has accumulate, apply and infer, too */
-#define KINDS 14
+#ifdef ENTRIES
+#define SAMPLE_KINDS 4
 #define BUSY M(_EBUSY)
 #else
-#define KINDS 10
+#define SAMPLE_KINDS 0
 #define BUSY 1 /* no code */
+#endif
+#ifdef DMA
+#define KINDS (10 + SAMPLE_KINDS + 1)
+#else
+#define KINDS (10 + SAMPLE_KINDS)
 #endif
 #define AROUND 4096 /* bytes on both sides of the region, which belong to nobody */
 
@@ -148,6 +154,43 @@ static F(_slot) *make_slots(void) {
     slots[k] = (F(_slot)){flash_erase, flash_write, flash_read, &numbers[k]};
   return slots;
 }
+
+#ifdef DMA
+/* A simulated DMA: a copy is made when it is waited for, or at a random moment. */
+static struct { uint8_t *to; const uint8_t *from; size_t bytes; } copies[M(_DMA_CHANNELS)][M(_DMA_MOST_COPIES)];
+static uint32_t under_way[M(_DMA_CHANNELS)];
+static long dma_starts, dma_faults;
+
+static int in_regions(const uint8_t *at, size_t bytes) {
+  for (size_t k = 0; k < REGIONS; k++)
+    if (at >= regions[k].at && at + bytes <= regions[k].at + regions[k].bytes) return 1;
+  return 0;
+}
+
+static void end_copies(uint32_t channel, uint32_t pending) {
+  uint32_t ended = under_way[channel] > pending ? under_way[channel] - pending : 0;
+  for (uint32_t k = 0; k < ended; k++)
+    memcpy(copies[channel][k].to, copies[channel][k].from, copies[channel][k].bytes);
+  memmove(copies[channel], copies[channel] + ended, (under_way[channel] - ended) * sizeof *copies[channel]);
+  under_way[channel] -= ended;
+}
+
+static void dma_start(void *user, uint32_t channel, void *to, const void *from, size_t bytes) {
+  if (user != copies || channel >= M(_DMA_CHANNELS) || under_way[channel] >= M(_DMA_MOST_COPIES) ||
+      !in_regions(to, bytes) || !in_regions(from, bytes)) { dma_faults++; return; }
+  memset(to, 0xff, bytes); /* NaN: nobody may look at it yet */
+  copies[channel][under_way[channel]].to = to;
+  copies[channel][under_way[channel]].from = from;
+  copies[channel][under_way[channel]++].bytes = bytes;
+  dma_starts++;
+  end_copies(channel, any(2) ? under_way[channel] : any(under_way[channel] + 1));
+}
+
+static void dma_wait(void *user, uint32_t channel, uint32_t pending) {
+  if (user != copies || channel >= M(_DMA_CHANNELS)) { dma_faults++; return; }
+  end_copies(channel, any(2) ? pending : any(pending + 1));
+}
+#endif
 
 #define MUST(condition) \
   if (!(condition)) { fprintf(stderr, "call %ld, kind %u: code %d: %s\n", call, kind, (int)code, #condition); return 1; }
@@ -346,6 +389,23 @@ int main(void) {
         break;
       }
 #endif
+#ifdef DMA
+      case 10 + SAMPLE_KINDS: {
+        static F(_dma) hooks[2]; /* one more, for addresses that are too large by less than one */
+        const F(_dma) *given_hooks = any(4) ? hooks : NULL;
+        hooks[0] = (F(_dma)){dma_start, dma_wait, copies};
+        is_bad |= !has_memory;
+        switch (any(8)) {
+          case 0: given_hooks = (void *)((uint8_t *)hooks + 1 + any(_Alignof(F(_dma)) - 1)); is_bad = 1; break;
+          case 1: hooks[0].start = NULL; is_bad |= given_hooks != NULL; break;
+          case 2: hooks[0].wait = NULL; is_bad |= given_hooks != NULL; break;
+          default: break;
+        }
+        code = F(_use_dma)(given, given_hooks);
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        break;
+      }
+#endif
       default:
         is_bad |= !has_memory;
         fails_at = any(3) ? -1 : (long)any(200);
@@ -376,7 +436,14 @@ int main(void) {
 #ifdef ENTRIES
     MUST(has_memory == 0 || samples == (int)ctx->samples);
 #endif
+#ifdef DMA
+    MUST(!dma_faults);
+    for (uint32_t k = 0; k < M(_DMA_CHANNELS); k++) MUST(!under_way[k]); /* every call ends with nothing left */
+#endif
     if (has_state != (ctx->ready != 0)) { fprintf(stderr, "call %ld, kind %u: ready %u\n", call, kind, ctx->ready); return 1; }
   }
+#ifdef DMA
+  if (!dma_starts) { fprintf(stderr, "no copy was made by DMA\n"); return 1; }
+#endif
   return 0;
 }

@@ -2,10 +2,16 @@
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import tvm_xengine as xe
 from tests.aot.examples import export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED
 from tests.shares import first
@@ -66,42 +72,93 @@ def test_no_sequence_of_a_million_calls_touches_other_memory(
     assert run_calls(report, tmp_path, compiler, 100, 50 * CALLS) == ""
 
 
-@pytest.fixture(scope="module")
-def all_entries(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
-    need_tools("host")
-    folder = tmp_path_factory.mktemp("all") / "tiny"
-    entries = [entry.value for entry in Entry]
-    return export(tiny_mlp(), folder, optimizer="momentum", entries=entries)
+ENTRIES = [entry.value for entry in Entry]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "calls"), [(0, CALLS), (1, CALLS), (100, 50 * CALLS)])
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_sequence_of_calls_of_any_entry_point_touches_other_memory(
-    compiler: str, seed: int, calls: int, all_entries: ExportReport, tmp_path: Path
-) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian package {compiler}")
-    assert run_calls(all_entries, tmp_path, compiler, seed, calls, "-DENTRIES") == ""
+def every_entry(folder: Path) -> ExportReport:
+    return export(tiny_mlp(), folder, optimizer="momentum", entries=ENTRIES)
 
 
-@pytest.fixture(scope="module")
-def two_regions(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+def two_regions(folder: Path) -> ExportReport:
     """State and what does not fit lie in a larger memory beside a small one."""
-    need_tools("host")
-    folder = tmp_path_factory.mktemp("two") / "tiny"
     regions = "sram=1KiB,psram=64KiB"
     report = export(tiny_mlp(), folder, optimizer="momentum", regions=regions, time_limit_s=2)
     assert len(report.package.regions) == 2
     return report
 
 
+def copied_by_dma(folder: Path) -> ExportReport:
+    report = xe.export_for_target(
+        training_step(),
+        folder,
+        regions={"sram": "2KiB", "psram": "64KiB"},
+        entries=ENTRIES,
+        time_limit_s=2,
+        objective="makespan",
+    )
+    assert report.package.channels
+    return report
+
+
+def int8_backbone(folder: Path) -> ExportReport:
+    samples = np.random.default_rng(0).normal(size=(64, 16)).astype("float32")
+    training = training_step(train=["2.*"], frozen=xe.Int8(samples))
+    report = xe.export_for_target(training, folder, regions={"sram": "64KiB"}, entries=ENTRIES)
+    assert {str(value.dtype) for value in report.package.constants.values()} > {"int8"}
+    return report
+
+
+def chosen_layers(folder: Path) -> ExportReport:
+    """The first layer has a greater score, and there is no room for both."""
+    report = xe.export_for_target(
+        training_step(),
+        folder,
+        regions={"sram": "3KiB"},
+        entries=ENTRIES,
+        train_budget=xe.TrainBudget({"0": 2.0, "2": 1.0}),
+    )
+    assert report.choice is not None
+    assert sorted(report.choice.is_trained.values()) == [False, True]
+    return report
+
+
+def training_step(**options: Any) -> xe.Training:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4))
+    optimizer = xe.SGD(0.01, momentum=0.9)
+    example = torch.zeros(2, 16)
+    return xe.training_step(module, example, loss="cross_entropy", optimizer=optimizer, **options)
+
+
+KINDS: dict[str, tuple[Callable[[Path], ExportReport], list[str]]] = {
+    "entries": (every_entry, ["-DENTRIES"]),
+    "regions": (two_regions, ["-DTWO"]),
+    "dma": (copied_by_dma, ["-DENTRIES", "-DTWO", "-DDMA"]),
+    "int8": (int8_backbone, ["-DENTRIES"]),
+    "train-budget": (chosen_layers, ["-DENTRIES"]),
+}
+"""How packages are made, and what the program has to know of them."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ExportReport, list[str]]:
+    need_tools("host")
+    make, flags = KINDS[request.param]
+    return make(tmp_path_factory.mktemp("kind") / "package"), flags
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "calls"), [(0, CALLS), (1, CALLS), (100, 50 * CALLS)])
-def test_no_sequence_of_calls_touches_other_memory_of_two_regions(
-    seed: int, calls: int, two_regions: ExportReport, tmp_path: Path
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_sequence_of_calls_of_any_package_touches_other_memory(
+    compiler: str, seed: int, calls: int, kind: tuple[ExportReport, list[str]], tmp_path: Path
 ) -> None:
-    assert run_calls(two_regions, tmp_path, "gcc", seed, calls, "-DTWO") == ""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs the Debian package {compiler}")
+    package, flags = kind
+    assert run_calls(package, tmp_path, compiler, seed, calls, *flags) == ""
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs the Debian package valgrind")

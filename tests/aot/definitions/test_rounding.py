@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +46,10 @@ def test_a_kink_is_crossed_by_errors_of_one_sign(
         threads.extend(
             info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"
         )
-        losses, state = run(training, trial, wide, errors)
+        made = run(training, trial, wide, errors)
         signs.append(0.0 if errors is None else np.sign(errors((1,))[0]))
-        return (*losses[:-1], losses[-1] + (0.1 if signs[-1] > 0 else 0.0)), state
+        kink = 0.1 if signs[-1] > 0 else 0.0
+        return replace(made, losses=(*made.losses[:-1], made.losses[-1] + kink))
 
     monkeypatch.setattr(reference, "_run", kinked)
     expected = export(tiny_mlp(), tmp_path / "out").expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from tvm_xengine.aot.check.batches import BatchInput, seeded_batches
 from tvm_xengine.aot.check.definitions.expressions import Errors
 from tvm_xengine.aot.check.definitions.functions import defined_function
+from tvm_xengine.aot.check.updates import State, Update, expected_updates
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lean.short_storage import (
     ShortStorage,
@@ -60,12 +61,16 @@ class Expected:
     storage_error
         Largest difference of a loss from the same run with everything in float32, relative to one
         plus its size; None where nothing is stored short.
+    updates
+        Of the first step, by the names of state tensors. The losses of later steps hardly tell of gradients
+        where training amplifies errors.
     """
 
     losses: tuple[float, ...]
     output: tuple[float, ...]
     rounding_errors: tuple[float, ...]
     storage_error: float | None = None
+    updates: Mapping[str, Update] = field(default_factory=dict)
 
     @property
     def rounding_error(self) -> float:
@@ -140,16 +145,21 @@ def _expected_results(
     model: ForwardModel, training: TrainingStep, trial: Trial, storage: ShortStorage | None
 ) -> Expected:
     stored = training if storage is None else with_short_storage(training, storage)
-    losses, state = _run(stored, trial, np.float64)
+    run = _run(stored, trial, np.float64)
     short = () if storage is None else short_parameters(training, storage)
-    output = _output(model, {**stored.initial_state, **state}, trial, storage, short)
-    rounded = (_run(stored, trial, np.float32, errors)[0] for errors in (_drawn(1), _drawn(-1)))
-    both = zip(*(_differences(losses, others) for others in rounded), strict=True)
-    rounding_errors = tuple(max(pair) for pair in both)
+    output = _output(model, {**stored.initial_state, **run.state}, trial, storage, short)
+    rounded = [_run(stored, trial, np.float32, errors) for errors in (_drawn(1), _drawn(-1))]
+    both = zip(*(_differences(run.losses, other.losses) for other in rounded), strict=True)
+    expected = Expected(
+        run.losses,
+        output,
+        tuple(max(pair) for pair in both),
+        updates=expected_updates(stored.initial_state, run.first, [one.first for one in rounded]),
+    )
     if storage is None:
-        return Expected(losses, output, rounding_errors)
-    storage_error = max(_differences(losses, _run(training, trial, np.float64)[0]), default=0.0)
-    return Expected(losses, output, rounding_errors, storage_error)
+        return expected
+    exact = _run(training, trial, np.float64).losses
+    return replace(expected, storage_error=max(_differences(run.losses, exact), default=0.0))
 
 
 def _drawn(sign: int) -> Errors:
@@ -162,22 +172,30 @@ def _differences(losses: Sequence[float], others: Sequence[float]) -> list[float
     return [abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True)]
 
 
+@dataclass(frozen=True)
+class _Run:
+    """A run; `first` and `state` are what its first step, and all steps, have made of the state."""
+
+    losses: tuple[float, ...]
+    first: State
+    state: State
+
+
 def _run(
     training: TrainingStep,
     trial: Trial,
     wide: DTypeLike,
     errors: Errors | None = None,
-) -> tuple[tuple[float, ...], dict[str, Array]]:
-    """The losses of a run, and the new state after it."""
+) -> _Run:
     hyper = {name: np.asarray(value, "float32") for name, value in trial.settings.items()}
     losses: list[float] = []
-    state: dict[str, Array] = {}
+    states: list[State] = [{}]
     step = defined_function(training.mod, TRAIN_STEP, wide, errors)
     for batch in islice(seeded_batches(trial.inputs), trial.steps):
-        results, new = step({**training.initial_state, **state, **batch, **hyper})
-        state |= new
+        results, new = step({**training.initial_state, **states[-1], **batch, **hyper})
+        states = [*states[:2], {**states[-1], **new}]
         losses.append(float(results["loss"]))
-    return tuple(losses), state
+    return _Run(tuple(losses), states[min(1, len(states) - 1)], states[-1])
 
 
 def _output(

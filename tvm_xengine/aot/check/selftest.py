@@ -8,6 +8,7 @@ from tvm_xengine.aot.check.batches import BatchInput, draw_functions, seed_liter
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest_calls import SelftestCalls, array_of
+from tvm_xengine.aot.check.updates import update_check
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.package.contents import Package
@@ -41,6 +42,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         name=name,
         MACRO=macro,
         differ=DIFFER,
+        updates=_updates(package, expected),
         memory=memory,
         arrays=arrays,
         losses=_losses(expected),
@@ -68,7 +70,11 @@ def _passed(expected: Expected) -> str:
     """What was compared with what the package was made from."""
     steps = len(expected.losses)
     losses = f"the losses of {steps} steps" if steps != 1 else "the loss of a step"
-    return f"{losses} and the outputs are as expected" if steps else "the outputs are as expected"
+    return (
+        f"{losses}, the first update and the outputs are as expected"
+        if steps
+        else "the outputs are as expected"
+    )
 
 
 def _losses(expected: Expected) -> str:
@@ -81,6 +87,13 @@ static const float allowed[{len(expected.losses)}] = {{
 {rows_of(expected.tolerances)}}};"""
 
 
+def _updates(package: Package, expected: Expected) -> str:
+    if not expected.losses:
+        return ""
+    places = {tensor.name: tensor.place for tensor in package.state}
+    return f"{update_check(expected.updates, places)}\n\n"
+
+
 def _with_size(arguments: str, region: str, macro: str) -> str:
     size = f"{macro}_{region.upper()}_BYTES"
     return arguments.replace(f"{region}, {size}", f"{region}, {size} - 1u", 1)
@@ -88,7 +101,8 @@ def _with_size(arguments: str, region: str, macro: str) -> str:
 
 _TEMPLATE = """\
 /* Self-test of {name} on seeded batches. Exit code 0, or the first check that failed:
-   1 init, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 checkpoint, 7 a bad argument accepted.
+   1 init, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 checkpoint, 7 a bad argument accepted,
+   8 an update of the state.
    Where there is a console, a line says so, too.
    -D{MACRO}_SELFTEST_PRINT prints the bits of the losses; {MACRO}_LOSS_TOLERANCE replaces the allowed
    difference of one, relative to one plus its size. */
@@ -117,7 +131,7 @@ static const float expected_output[{output_count}] = {{
 
 {differ}
 
-{functions}/* Everything that no call may rely on. */
+{updates}{functions}/* Everything that no call may rely on. */
 static void poison(int byte) {{
 {poison}
 }}
@@ -214,7 +228,7 @@ int main(void) {{
   int failed = failed_check();
 #if defined(HAS_CONSOLE) && !defined({MACRO}_SELFTEST_PRINT)
   static const char *const check[] = {{"", "init", "a step", "a loss", "a stray write", "evaluation",
-                                      "checkpoint", "a bad argument accepted"}};
+                                      "checkpoint", "a bad argument accepted", "an update of the state"}};
   if (failed) printf("{name}: self-test failed: %s (check %d)\\n", check[failed], failed);
   else puts("{name}: self-test passed: {passed}");
 #endif

@@ -115,6 +115,7 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
 #endif
     if (differ(loss, expected_loss[step], tolerance)) return 3;
     if (!guards_intact(byte)) return 4;
+    if (!step && updates_differ()) return 8;
   }}"""
 
     def evaluations(self, count: int, tolerance: str) -> str:

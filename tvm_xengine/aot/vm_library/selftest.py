@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.batches import draw_functions, fill_loop, seed_literal
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected, Trial
+from tvm_xengine.aot.check.selftest_calls import array_of
+from tvm_xengine.aot.check.updates import update_check
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
 from tvm_xengine.aot.vm_library.layout import Library
 
@@ -16,7 +20,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
     """The text of ``<name>_selftest.c``; its exit code is 0 or the number of the failed check."""
     name, macro = library.name, library.name.upper()
     arrays = "\n".join(
-        f"  {stored_type(e.dtype)} *const {e.c_name} = (void *)(arena + {macro}_IN_{e.c_name});"
+        f"  {stored_type(e.dtype)} *const {array_of(e)} = (void *)(arena + {macro}_IN_{e.c_name});"
         for e in trial.inputs
     )
     settings = "\n".join(
@@ -25,22 +29,26 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         for key, value in trial.settings.items()
     )
     copies = "\n".join(
-        f"  memcpy(arena + {macro}_EVAL_IN_{c_identifier(key)}, {c_identifier(key)}_last,"
-        f" sizeof {c_identifier(key)}_last);"
+        f"  memcpy(arena + {macro}_EVAL_IN_{c_identifier(key)}, last_{c_identifier(key)},"
+        f" sizeof last_{c_identifier(key)});"
         for key in library.eval_inputs
     )
     lasts = "\n".join(
-        f"static uint8_t {c_identifier(key)}_last[{view.size_bytes}];"
+        f"static uint8_t last_{c_identifier(key)}[{view.size_bytes}];"
         for key, view in library.eval_inputs.items()
     )
     keeps = "\n".join(
-        f"    memcpy({c_identifier(key)}_last, {c_identifier(key)}, sizeof {c_identifier(key)}_last);"
+        f"    memcpy(last_{c_identifier(key)}, in_{c_identifier(key)}, sizeof last_{c_identifier(key)});"
         for key in library.eval_inputs
     )
     return _SELFTEST.format(
         name=name,
         MACRO=macro,
         differ=DIFFER,
+        updates=update_check(
+            expected.updates,
+            {key: replace(view, device="arena") for key, view in library.state.items()},
+        ),
         steps=trial.steps,
         losses=rows_of(expected.losses),
         outputs=rows_of(expected.output[:MAX_OUTPUTS]),
@@ -52,7 +60,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         seed=seed_literal(),
         arrays=arrays,
         settings=settings,
-        fills="\n".join(fill_loop(name, entry, entry.c_name) for entry in trial.inputs),
+        fills="\n".join(fill_loop(name, entry, array_of(entry)) for entry in trial.inputs),
         lasts=lasts,
         keeps=keeps,
         copies=copies,
@@ -63,7 +71,8 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
 
 _SELFTEST = """\
 /* Self-test of {name}: selftest LIBRARY STATE trains on seeded batches. Exit code 0, or what failed:
-   1 opening, 2 a step, 3 a loss, 4 a stray write, 5 evaluation. Prints the losses. */
+   1 opening, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 an update of the
+   state. Prints the losses. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,6 +94,8 @@ static const float expected_output[{output_count}] = {{
 {draw}
 
 {differ}
+
+{updates}
 
 int main(int argc, char **argv) {{
   static {name}_step step;
@@ -108,6 +119,7 @@ int main(int argc, char **argv) {{
     if (differ(loss, expected_loss[i], allowed[i])) return 3;
     for (size_t k = {MACRO}_ARENA_BYTES; k < sizeof arena; k++)
       if (arena[k] != byte) return 4;
+    if (!i && updates_differ()) return 6;
   }}
 {copies}
   if ({name}_eval(&step)) return 5;
