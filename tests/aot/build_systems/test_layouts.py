@@ -20,7 +20,9 @@ from tvm_xengine.errors import ExportError
 
 _MAIN = """\
 #include "tiny_mlp.h"
-int main(void) { return tiny_mlp_status_text(0) == 0; }
+int main(void) {
+  return tiny_mlp_status_text(0) == 0 || tiny_mlp_train_step(0, 0, 0, 0, 0) == 0;
+}
 """
 
 
@@ -135,7 +137,7 @@ macro(idf_component_register)
   set(COMPONENT_LIB component)
   add_library(component STATIC ${ARG_SRCS})
   target_include_directories(component PUBLIC ${ARG_INCLUDE_DIRS})
-  target_link_libraries(main PRIVATE component m)
+  target_link_libraries(main PRIVATE component)
 endmacro()
 """
 

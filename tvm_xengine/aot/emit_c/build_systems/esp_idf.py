@@ -14,6 +14,7 @@ idf_component_register(
   SRCS {sources}
   INCLUDE_DIRS ".")
 target_compile_options(${{COMPONENT_LIB}} PRIVATE {" ".join(SOURCE_OPTIONS)})
+target_link_libraries(${{COMPONENT_LIB}} PUBLIC m)
 """
 
 
