@@ -189,7 +189,8 @@ TABLES = (
         "Forward, loss, backward and momentum update in float32, fastest of several rounds in turns in"
         " one process. The ratio is to PyTorch eager; below 1 is faster. `peak_mib` of PyTorch is what"
         " its allocator hands out during a step; ours is the whole arena. At half memory the peers are"
-        " activation checkpointing and `torch.compile` with a memory budget, tuned to the same bytes.",
+        " activation checkpointing and `torch.compile` with a memory budget, tuned to the same bytes."
+        " `auto` and `ours` take library kernels where they are faster, `tir` generated ones alone.",
         "python -m pytest benchmarks/training/test_training_step.py -m slow",
         ("network", "memory", "step"),
     ),
