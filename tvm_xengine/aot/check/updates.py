@@ -25,6 +25,8 @@ _ROUNDING = 4 * 2.0**-24
 """Of the size of a tensor: what is stored is rounded."""
 
 _FACTORS = 2654435769, 2246822519
+"""Odd numbers that spread consecutive integers over 32 bits: 2^32 by the golden ratio (Knuth, The Art of
+Computer Programming 3, 6.4), and the second prime of xxHash."""
 
 
 @dataclass(frozen=True)
