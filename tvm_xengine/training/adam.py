@@ -147,7 +147,7 @@ class NAdam(_OfMoments):
 
     def momentum_product(self, steps: int) -> float:
         """The product of the momenta of so many steps, which PyTorch keeps for each parameter."""
-        q, product = 0.96**self.momentum_decay, 1.0
+        q, product = adam.NADAM_BASE**self.momentum_decay, 1.0
         for step in range(1, steps + 1):
             product *= self.betas[0] * (1 - 0.5 * q**step)
             if product == 0:

@@ -189,13 +189,15 @@ def _run(
 ) -> _Run:
     hyper = {name: np.asarray(value, "float32") for name, value in trial.settings.items()}
     losses: list[float] = []
-    states: list[State] = [{}]
+    first: State = {}
+    state: State = {}
     step = defined_function(training.mod, TRAIN_STEP, wide, errors)
     for batch in islice(seeded_batches(trial.inputs), trial.steps):
-        results, new = step({**training.initial_state, **states[-1], **batch, **hyper})
-        states = [*states[:2], {**states[-1], **new}]
+        results, new = step({**training.initial_state, **state, **batch, **hyper})
+        state = {**state, **new}
+        first = first or state
         losses.append(float(results["loss"]))
-    return _Run(tuple(losses), states[min(1, len(states) - 1)], states[-1])
+    return _Run(tuple(losses), first, state)
 
 
 def _output(

@@ -23,7 +23,7 @@ from tvm_xengine.kernels.te.updates.factors import (
 )
 from tvm_xengine.kernels.te.updates.optimizer import Element, Updated
 
-_NADAM_BASE = 0.96
+NADAM_BASE = 0.96
 """Of the schedule of NAdam's momentum."""
 
 _PRODUCT_TERMS = {"float32": 24, "float64": 50}
@@ -70,7 +70,7 @@ def nadam_factors(
     of all is a state in PyTorch; here its logarithm is a sum of geometric series, of which only ``q^t``
     changes: ``log(1 - 0.5 q^t) = -sum_j (0.5 q^t)^j / j``.
     """
-    count, q = step_count(step, dtype), _NADAM_BASE**momentum_decay
+    count, q = step_count(step, dtype), NADAM_BASE**momentum_decay
     wide = str(count.ty.dtype)
     one, of_beta = tvm.tirx.const(1, wide), tvm.tirx.const(betas[0], wide)
     left = scalar(left_of_decay(q, count), wide, "left")  # 1 - q^t
