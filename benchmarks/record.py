@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("apache-tvm", "torch", "highspy", "onednn-cpu-gomp")
@@ -20,12 +21,19 @@ Cell = str | int | float | None
 
 def record(table: str, row: Mapping[str, Cell]) -> None:
     """Print a row and append it to ``results/TABLE.jsonl``; a run that is cut off keeps its rows."""
-    _append(table, row, _run())
+    _append(table, row, this_run())
 
 
 def record_known(table: str, row: Mapping[str, Cell]) -> None:
     """The same for figures that no run of this commit has taken: the row says where they are from."""
     _append(table, row, {})
+
+
+def rows_of(table: str) -> list[dict[str, Any]]:
+    """What is recorded, the oldest first."""
+    path = RESULTS / f"{table}.jsonl"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines() if line]
 
 
 def _append(table: str, row: Mapping[str, Cell], run: Mapping[str, str]) -> None:
@@ -37,7 +45,7 @@ def _append(table: str, row: Mapping[str, Cell], run: Mapping[str, str]) -> None
 
 
 @cache
-def _run() -> dict[str, str]:
+def this_run() -> dict[str, str]:
     """What the figures of this process depend on."""
     return {
         "commit": _output("git", "rev-parse", "--short", "HEAD"),

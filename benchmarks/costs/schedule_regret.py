@@ -76,15 +76,12 @@ class Regrets:
     ----------
     alone_ratio, together_ratio
         Judged time over that of the plan with measured costs of the same round, less one.
-    gap_ratio
-        Of the plan alone, by its own costs: how far from the best it can be at most.
     measured_ratio
         Share of all kernels that the active loop has measured.
     """
 
     alone_ratio: Mapping[str, float]
     together_ratio: Mapping[str, float]
-    gap_ratio: Mapping[str, float | None]
     measured_ratio: float
 
 
@@ -106,7 +103,6 @@ def regrets_of(case: Case, options: PlanOptions, limits: ActiveLimits) -> Regret
     return Regrets(
         _judged(case, {name: plan.schedule for name, plan in alone.items()}),
         _judged(case, {name: _cheapest(problem, pool) for name, problem in problems.items()}),
-        {name: plan.result.gap for name, plan in alone.items()},
         active.measured_kernels / active.all_kernels,
     )
 

@@ -9,45 +9,41 @@ corrects the others by them, as the loop does.
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.costs.cases import cases_within, costs_of_round, measured_step
+from benchmarks.costs.calibrated import model_without
 from benchmarks.costs.schedule_regret import ACTIVE, MEASURED, Case, regrets_of
 from benchmarks.record import record
+from tvm_xengine.compiler.costing.costs import measured_costs
+from tvm_xengine.compiler.costing.links import with_measured_links
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
 from tvm_xengine.cost_models.calibration.calibrate import calibrate, time_sweep
 from tvm_xengine.cost_models.calibration.calibration import write_calibration
-from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
-from tvm_xengine.cost_models.labels.held_out import open_part
-from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
+from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
+    typical_us,
 )
-from tvm_xengine.cost_models.measure.this_machine import this_machine
-from tvm_xengine.cost_models.models.adapted import AdaptedTrees
-from tvm_xengine.cost_models.models.card import library_vectors_bytes
-from tvm_xengine.cost_models.models.model_file import (
-    PRIOR_MODEL,
-    ModelFile,
-    read_model,
-    write_model,
-)
-from tvm_xengine.cost_models.prediction.predict import (
-    architecture_of,
-    predict_costs,
-    predict_to_correct,
-)
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, this_machine
+from tvm_xengine.cost_models.models.model_file import ModelFile, write_model
+from tvm_xengine.cost_models.prediction.predict import predict_costs, predict_to_correct
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.solvers.result import Limits
+from tvm_xengine.training.build import build_training_step
 
 NETWORKS = (
     *("lenet", "resnet8", "ds_cnn", "gpt_nano", "wavenet"),
@@ -90,21 +86,10 @@ def models_of_others(folder: Path) -> Models:
     folder
         Of the sweep's times, which are kept, and of both as files.
     """
-    make_shipped()
-    data = open_part(DatasetFolder(shipped_folder()).load())
-    here = this_machine().llvm_cpu
-    others = data.take([k for k, name in enumerate(data.processors) if name != here])
-    predictor = AdaptedTrees().fit(others)
-    architectures = tuple(sorted({architecture_of(target) for target in set(others.targets)}))
-    card = {
-        "targets": dict(Counter(others.targets)),
-        "library_vectors_bytes": library_vectors_bytes(others.table),
-        "prior_targets": read_model(PRIOR_MODEL).card.get("targets", {}),
-    }
-    model = ModelFile(predictor, architectures, tuple(sorted(set(others.sources))), card)
+    model = model_without(this_machine().llvm_cpu)
     target = resolve_target("llvm -mcpu=native")
     sweep, times = time_sweep(target, folder / "sweep.jsonl", SWEEP_S)
-    known = calibrate(predictor, model.share_on(str(target)), sweep, times)
+    known = calibrate(model.predictor, model.share_on(str(target)), sweep, times)
     write_model(model, folder / "others.costmodel")  # for tvm-xengine costs judge
     write_calibration(known, folder / "calibration.json")
     return Models(model, replace(model, calibration=known))
@@ -113,7 +98,7 @@ def models_of_others(folder: Path) -> Models:
 def cases(
     network: str, platform: Platform, models: Models, cache: MeasurementCache
 ) -> Iterator[tuple[float, Case]]:
-    """The step of a network under each budget."""
+    """The step of a network under each budget, as a ratio of what keep-all needs."""
     step, kernels = measured_step(network, platform, cache)
     first, again, last = (costs_of_round(kernels, cache, number) for number in (0, 1, -1))
     calibrated, correction = predict_to_correct(list(kernels.values()), models.calibrated)
@@ -126,7 +111,50 @@ def cases(
         "roofline": predict_costs(list(kernels.values()), None),
         "random": correction.corrected({**calibrated, **_drawn(first)}),
     }
-    yield from cases_within(RATIOS, step, kernels, last, kinds, "calibrated", correction.corrected)
+    true = make_problem(step, lambda _: last)
+    for ratio in RATIOS:
+        budgets = budgets_for_ratio(true, ratio)
+        yield (
+            ratio,
+            Case(
+                judge=true.with_budgets(budgets),
+                problem_with=lambda costs, budgets=budgets: make_problem(
+                    step, lambda _: costs
+                ).with_budgets(budgets),
+                kinds=kinds,
+                active_from="calibrated",
+                kernels=kernels,
+                kernel_of=lambda op, device: step.kernel(op, device).symbol,
+                correct=correction.corrected,
+            ),
+        )
+
+
+def measured_step(
+    network: str, platform: Platform, cache: MeasurementCache
+) -> tuple[LoweredStep, dict[str, DeviceKernel]]:
+    """The step of a network, and its kernels by symbol, which `cache` has measurements of."""
+    forward = (
+        build_design(network, batch_size=8, num_classes=10, seed=0)
+        if network in DESIGNS
+        else load_model(network, batch_size=8)
+    )
+    step = lower_step(build_training_step(forward).mod, with_measured_links(platform, cache))
+    kernels = {kernel.symbol: kernel for kernel in step.kernels.values()}
+    measured_costs(cache)(list(kernels.values()))
+    return step, kernels
+
+
+def costs_of_round(
+    kernels: Mapping[str, DeviceKernel], cache: MeasurementCache, number: int
+) -> dict[str, OpCost]:
+    """Costs by one round of the measurements."""
+    found = {s: cache.find(k.key, device_fingerprint(k.target)) for s, k in kernels.items()}
+    return {
+        symbol: OpCost(typical_us(m.rounds_us[number], m.clock), source=CostSource.MEASURED)
+        for symbol, m in found.items()
+        if m is not None
+    }
 
 
 def _drawn(measured: Costs) -> Costs:

@@ -2,17 +2,15 @@
 
     python -m benchmarks.solvers.smallest_budgets [NETWORK ...]
 
-Each network is added to `benchmarks/results/smallest_budgets.jsonl` when it is done, and is not done
-again; the table is written anew each time.
+A network that is recorded is not measured again.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 
 import tvm_xengine as xe
-from benchmarks import record, tables
+from benchmarks.record import Cell, record, rows_of
 from tvm_xengine.compiler.costing.costed import cost_step
 from tvm_xengine.compiler.lean.forms import forms
 from tvm_xengine.compiler.options import CostChoice
@@ -35,26 +33,10 @@ NETWORKS: dict[str, dict[str, int]] = {
     "vgg16": {"batch_size": 8, "size": 32},
 }
 LOSSES = {"unet": "cross_entropy"}
-_SIZES = ("state", "keep_all", "usual", "variants", "after")
-RESULTS = record.RESULTS / "smallest_budgets.jsonl"
-PAGE = tables.PAGES / "smallest_budgets.md"
-
-_HEAD = """# Smallest budgets
-
-The smallest budget in which a plan is found for a training step on one device (momentum, roofline costs): of
-the whole batch with the usual kernels, with variants of them, and in slices of the batch, too. The
-state (parameters, optimizer state, batch) is in all. `ratio` is that with everything by that of the usual
-kernels, or by that with variants in rows of older code that lack the former.
-Times are predicted, of a plan of any cost in that budget, as multiples of keep-all.
-
-| network | batch | state | keep-all | usual | variants | slices | of | ratio | beside state | times | | |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
-"""
-
-Row = dict[str, str | int | float | None]
+TABLE = "smallest_budgets"
 
 
-def measure(name: str) -> Row:
+def measure(name: str) -> dict[str, Cell]:
     """Smallest budgets of a network, and the predicted time of a plan of any cost in each."""
     source = xe.load_model(name, **NETWORKS[name])
     lowered = xe.lower(xe.training_step(source, loss=LOSSES.get(name)), xe.processor())
@@ -99,54 +81,12 @@ def _at(problem: Problem, device: str, size_bytes: int) -> tuple[int, float | No
     return size_bytes, None if plan is None else plan.simulation.cost_us
 
 
-def rows() -> list[Row]:
-    """What is measured so far."""
-    if not RESULTS.exists():
-        return []
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
-
-
-def write_page(found: list[Row]) -> None:
-    """The table."""
-    lines = _HEAD.splitlines()
-    ratios, beside = [], []
-    for row in found:
-        known = "usual" if "usual_bytes" in row else "variants"
-        state, before, after = (float(row[f"{key}_bytes"]) for key in ("state", known, "after"))
-        ratios.append(after / before)
-        beside.append((after - state) / (before - state))
-        sizes = " | ".join(
-            f"{float(row[f'{key}_bytes']) / 2**20:.2f} MiB" if f"{key}_bytes" in row else "-"
-            for key in _SIZES
-        )
-        times = " | ".join(
-            f"{float(row[f'{key}_us']) / float(row['keep_all_us']):.2f}"
-            if row.get(f"{key}_us") is not None
-            else "-"
-            for key in _SIZES[2:]
-        )
-        lines.append(
-            f"| {row['network']} | {row['batch']} | {sizes} | {row['slices']} | {ratios[-1]:.2f} |"
-            f" {beside[-1]:.2f} | {times} |"
-        )
-    lines += [
-        "",
-        f"Mean ratio over {len(found)} networks: {sum(ratios) / len(ratios):.2f},"
-        f" beside the state {sum(beside) / len(beside):.2f}.",
-        "",
-        "Made by `python -m benchmarks.solvers.smallest_budgets`.",
-    ]
-    PAGE.write_text("\n".join(lines) + "\n")
-
-
 def main(names: list[str]) -> None:
-    """Measure what is missing, and write the table."""
-    done = {row["network"] for row in rows()}
-    for name in names or list(NETWORKS):
+    """Record what is missing."""
+    done = {row["network"] for row in rows_of(TABLE)}
+    for name in names or NETWORKS:
         if name not in done:
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(measure(name)) + "\n")
-        write_page(rows())
+            record(TABLE, measure(name))
 
 
 if __name__ == "__main__":

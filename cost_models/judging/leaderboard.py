@@ -125,14 +125,14 @@ def page(board: Mapping[str, Sequence[Row]], data: Dataset, described: Sequence[
     if noise is not None:
         lines += [
             f"First round against last round of the same kernel: median {noise.median_error_ratio:.1%},"
-            f" {noise.within_25_ratio:.0%} within 25 %. No model can be better than that.",
+            f" {noise.within_25_ratio:.0%} within 25 %; no model can be better than that.",
             "",
         ]
     lines += [
         "Median error is of |predicted / measured - 1|, total is the sum of predictions by that of"
-        " measurements, both with a bootstrap interval of 95 % over kernels. Inside is the share of"
-        " measurements in the model's interval, which should hold 80 %. Locked families are not in here"
-        " (`costs judge`).",
+        " measurements, both with a bootstrap interval of 95 % over kernels; inside is the share of"
+        " measurements in the model's interval, which should hold 80 %. Locked families, which no model"
+        " has seen, are not in here (`costs judge`).",
         "",
     ]
     for split, rows in board.items():

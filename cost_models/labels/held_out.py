@@ -17,6 +17,8 @@ import numpy as np
 from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.judging.evaluate import HeldOut
+from tvm_xengine.cost_models.labels.pack import this_generator
+from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile
 
@@ -46,6 +48,8 @@ class Look:
         What was decided by it, or to be shown.
     scope
         What was unseen: `FAMILIES`, `NETWORKS`, or a processor by LLVM's name.
+    commit, machine, versions
+        Where it was judged, and by which versions; empty in lines written without.
     """
 
     date: str
@@ -57,6 +61,9 @@ class Look:
     total_ratio: float
     coverage_ratio: float
     scope: str = FAMILIES
+    commit: str = ""
+    machine: str = ""
+    versions: str = ""
 
 
 def is_held_out(data: Dataset) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -90,6 +97,7 @@ def note_look(found: HeldOut, ledger: Path, *, model: str, why: str, scope: str 
     """Write down what a model predicts for held-out rows: the fields of `Look`."""
     part, metrics = found.data, found.metrics()
     times = " ".join(f"{key} {us:.4g}" for key, us in zip(part.kernels, part.time_us, strict=True))
+    here = this_generator()
     look = Look(
         date=datetime.now(timezone.utc).date().isoformat(),
         model=model,
@@ -100,6 +108,9 @@ def note_look(found: HeldOut, ledger: Path, *, model: str, why: str, scope: str 
         median_error_ratio=round(metrics.median_error_ratio, 4),
         total_ratio=round(float(found.predicted.time_us.sum() / part.time_us.sum()), 4),
         coverage_ratio=round(metrics.coverage_ratio, 4),
+        commit=here.commit[:12],
+        machine=this_machine().processor or "",
+        versions=", ".join(here.versions),
     )
     AppendOnlyFile(ledger).append(asdict(look))
 

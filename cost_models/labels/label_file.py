@@ -70,6 +70,11 @@ class Generator:
     tvm: str
     libraries: tuple[str, ...] = ()
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Of packages, as ``TVM 0.27``."""
+        return (f"tvm-xengine {self.version}", f"TVM {self.tvm}", *self.libraries)
+
 
 @dataclass(frozen=True)
 class LabelFile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -12,12 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import record, rows_of
 from tests.networks.figures import compared, compared_in_float32, count
 from tests.networks.registry import networks
 from tests.networks.table import write_table
 
 ROOT = Path(__file__).parent.parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "networks.jsonl"
+TABLE = "networks"
 PAGE = ROOT / "docs" / "results" / "networks.md"
 STAGES: Mapping[str, Callable[..., Any]] = {
     "sizes": count,
@@ -40,9 +40,9 @@ def main() -> int:
     wanted = [(stage, name) for stage in options.stages for name in options.names or known]
     if options.here:
         for stage, name in wanted:
-            _append({"name": name, "stage": stage, **asdict(STAGES[stage](known[name]))})
+            record(TABLE, {"name": name, "stage": stage, **asdict(STAGES[stage](known[name]))})
         return 0
-    done = {(str(row["stage"]), str(row["name"])) for row in _rows()}
+    done = {(str(row["stage"]), str(row["name"])) for row in rows_of(TABLE)}
     wanted = [key for key in wanted if options.again or key not in done]
     failed = []
     for position, (stage, name) in enumerate(wanted, start=1):
@@ -58,21 +58,10 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _rows() -> list[dict[str, Any]]:
-    if not RESULTS.exists():
-        return []
-    return [json.loads(line) for line in RESULTS.read_text().splitlines() if line]
-
-
-def _append(row: Mapping[str, object]) -> None:
-    with RESULTS.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-
-
 def figures() -> dict[str, dict[str, dict[str, Any]]]:
     """The last row of each stage, by network."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in _rows():
+    for row in rows_of(TABLE):
         found.setdefault(row["name"], {})[row["stage"]] = row
     return found
 

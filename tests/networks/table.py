@@ -28,8 +28,20 @@ def write_table(page: Path, networks: Sequence[Network], figures: Figures) -> No
     if not (begin and end):
         raise ValueError(f"{page} has no lines {BEGIN!r} and {END!r} to write the table between")
     rows = [_row(network, figures[network.name]) for network in networks if network.name in figures]
-    table = "\n".join([_line(_HEADER), _line(["---"] * len(_HEADER)), *rows])
+    table = "\n".join([_line(_HEADER), _line(["---"] * len(_HEADER)), *rows, "", _runs(figures)])
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+def _runs(figures: Figures) -> str:
+    """What the figures were measured with."""
+    found = [row.get("_run") for stages in figures.values() for row in stages.values()]
+    runs = {f"commit {run['commit']} on {run['date']}" for run in found if run}
+    machines = {f"{run['machine']}, {run['versions']}" for run in found if run}
+    if None in found:
+        runs.add("commits that were not recorded")
+    return (
+        f"Measured at {', '.join(sorted(runs))}{''.join(f'; {each}' for each in sorted(machines))}."
+    )
 
 
 def _row(network: Network, stages: Mapping[str, Mapping[str, Any]]) -> str:

@@ -55,7 +55,8 @@ class Attention(nn.Module):
         return self.fc(torch.tanh(self.norm(x + self.out(mixed))).flatten(1))
 
 
-def _perceptron(*widths: int) -> nn.Module:
+def perceptron(*widths: int) -> nn.Module:
+    """Dense layers with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -65,16 +66,16 @@ def _perceptron(*widths: int) -> nn.Module:
 def _lenet() -> nn.Module:
     first = (nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
     second = (nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
-    return nn.Sequential(*first, *second, *_perceptron(400, 120, 84, 10))
+    return nn.Sequential(*first, *second, *perceptron(400, 120, 84, 10))
 
 
 PEERS: Mapping[str, Peer] = {
-    "perceptron 16-12-4": Peer(lambda: _perceptron(16, 12, 4), (2, 16), 4),
-    "perceptron 16-32-10": Peer(lambda: _perceptron(16, 32, 10), (8, 16), 10),
+    "perceptron 16-12-4": Peer(lambda: perceptron(16, 12, 4), (2, 16), 4),
+    "perceptron 16-32-10": Peer(lambda: perceptron(16, 32, 10), (8, 16), 10),
     "LeNet": Peer(_lenet, (2, 1, 28, 28), 10),
     "attention": Peer(Attention, (2, 8, 16), 5),
     "Deep-AE": Peer(
-        lambda: _perceptron(640, *(128,) * 4, 8, *(128,) * 4, 640), (1, 640), classes=None
+        lambda: perceptron(640, *(128,) * 4, 8, *(128,) * 4, 640), (1, 640), classes=None
     ),
 }
 """Deep-AE is MLPerf Tiny's detector of anomalies, its norms folded."""

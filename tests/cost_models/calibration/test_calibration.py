@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.costs.calibrated import judge
 from tests.commands.in_process import run_command
 from tests.cost_models.models.test_adapted import CALL_US, SLOWER, US_PER_BYTE, elsewhere
 from tvm_xengine.cost_models.calibration.calibrate import fit_machine
@@ -19,10 +20,7 @@ from tvm_xengine.cost_models.calibration.calibration import (
     write_calibration,
 )
 from tvm_xengine.cost_models.calibration.unadapted import unadapted
-from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
-from tvm_xengine.cost_models.labels.held_out import open_part
-from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
-from tvm_xengine.cost_models.models.adapted import AdaptedTrees
+from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.abstain import is_unknown
@@ -166,30 +164,7 @@ def test_a_part_of_the_kernels_of_a_new_processor_says_much_of_the_rest(
     processor: str, is_random_known: bool
 ):
     """A model that knows the other processors only, and evidence of networks that are not asked about."""
-    make_shipped()
-    data = open_part(DatasetFolder(shipped_folder()).load())
-    is_here = np.array([each == processor for each in data.processors])
-    is_random = np.array([RANDOM in names for names in data.families])
-    others = data.take(np.flatnonzero(~is_here))
-    known = data.take(np.flatnonzero(is_here & (is_random == is_random_known))[:400])
-    asked = data.take(np.flatnonzero(is_here & (is_random != is_random_known)))
-    shipped = read_model(SHIPPED_MODEL)
-    card = {**shipped.card, "targets": dict.fromkeys(others.targets, 1)}
-    model = replace(shipped, predictor=AdaptedTrees().fit(others), card=card)
-    target = json.dumps({"kind": "llvm", "mcpu": processor})
-
-    def judged(found: Calibration | None) -> tuple[float, float]:
-        answer = predicted_on(replace(model, calibration=found), [target] * len(asked), asked.table)
-        error = np.median(np.abs(answer.time_us / asked.time_us - 1))
-        inside = np.mean((answer.lo_us <= asked.time_us) & (asked.time_us <= answer.hi_us))
-        return float(error), float(inside)
-
-    factor, cold, spread = fit_machine(
-        model.predictor, model.share_on(target), known.table, known.time_us
-    )
-    numbers = calibration(processor=processor, factor=factor, cold=cold, spread=spread)
-    before, middle = judged(None), judged(numbers)
-    after = judged(replace(numbers, evidence=evidence(known)))
-    assert after[0] < 0.9 * min(before[0], middle[0])
-    assert after[0] < 0.15  # 0.092 to 0.147
-    assert 0.75 <= after[1] <= 0.95
+    before, middle, after = judge(processor, is_random_known=is_random_known)
+    assert after.error_ratio < 0.9 * min(before.error_ratio, middle.error_ratio)
+    assert after.error_ratio < 0.15  # 0.092 to 0.147
+    assert 0.75 <= after.inside_ratio <= 0.95

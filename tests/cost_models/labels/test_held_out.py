@@ -53,6 +53,7 @@ def test_each_look_is_a_line_of_the_ledger(tmp_path):
         ("again", "znver3"),
     ]
     assert lines[0].digest == lines[1].digest
+    assert all((look.machine, look.versions) for look in lines)
     assert lines[0].median_error_ratio == pytest.approx(
         found.metrics().median_error_ratio, abs=1e-4
     )

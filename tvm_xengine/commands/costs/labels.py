@@ -73,13 +73,11 @@ def _origin(data: Dataset, dataset: Path | None, command: str) -> list[str]:
     here = this_generator()
     today = datetime.now(timezone.utc).date().isoformat()
     learned_with = (f"{name} {found}" for name, found in learners().items())
-    packages = dict.fromkeys((*here.libraries, *learned_with))
-    versions = ", ".join((f"tvm-xengine {here.version}", f"TVM {here.tvm}", *packages))
+    versions = ", ".join(dict.fromkeys((*here.versions, *learned_with)))
     return [
         f"{len(data)} kernels, timed on {machines}, one thread, in the caches that a step leaves.",
         f"Made by `{command}` at commit {here.commit[:12] or 'unknown'} on {today}, with"
         f" {versions}.",
         "Adapted trees begin from a prior that learned 22,960 kernels of another processor, families of the"
-        " same names among them; the other models know these labels only. The locked families were unseen by"
-        " both.",
+        " same names among them; the other models know these labels only.",
     ]
