@@ -11,6 +11,7 @@ from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import planner, question
 from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.clock import Clock
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -164,6 +165,13 @@ def test_a_message_names_no_budget_that_nobody_gave() -> None:
     with pytest.raises(NoScheduleError, match=r"--budget d0=1B;") as caught:
         plan_schedule(free, QUICK)
     assert "d1=" not in str(caught.value)
+
+
+def test_a_solver_taken_for_a_short_time_is_named_behind_the_one_asked_for() -> None:
+    problem, options = chain(1000), PlanOptions(limits=Limits(1.0))
+    clock = Clock.shared(1.0, options.limits.clock)
+    asked = question.Question(problem, options, None, None, threading.Event(), clock)
+    assert asked.again(problem, 0.1, 1, None).solver == "auto (keep-all)"
 
 
 def test_a_start_that_does_not_fit_is_no_plan() -> None:

@@ -158,7 +158,13 @@ class Question:
         )
         result = answer(problem, request)
         self._note_result(result)
-        return result
+        return self._as_asked(result, solver)
+
+    def _as_asked(self, result: SolveResult, solver: str) -> SolveResult:
+        """The result of a solver that was taken in place of the one asked for, which is named first."""
+        if solver == self.options.solver:
+            return result
+        return replace(result, solver=f"{self.options.solver} ({result.solver})")
 
     def tightened(
         self,

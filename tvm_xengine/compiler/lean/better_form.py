@@ -71,7 +71,12 @@ def ratio_to_stop_for_forms(costed: CostedStep, forms_s: float) -> float:
 
 def is_better(value: float, than: float) -> bool:
     """Whether a plan in another form gains enough, or may do so by a bound on its value."""
-    return value < (1 - _LEAST_GAIN_RATIO) * than
+    return value < _to_be_better(than)
+
+
+def _to_be_better(than: float) -> float:
+    """The value that a plan in another form has to be below."""
+    return (1 - _LEAST_GAIN_RATIO) * than
 
 
 def is_wasteful(value: float, floor: float) -> bool:
@@ -119,7 +124,7 @@ def planned_forms(
     time_left = TimeLeft(forms_s, source=options.limits.clock)
     every = forms(costed, stores, reporter, time_left, has_plan=True)
     slices = costed.lowered.slices
-    below = (1 - _LEAST_GAIN_RATIO) * value
+    below = _to_be_better(value)
     found = [
         form
         for form in best_forms(every, objective, time_left, whole_slices=slices, below=below)
@@ -127,7 +132,11 @@ def planned_forms(
     ]
     if costed.choice is CostChoice.ACTIVE:
         # A plan of any cost is predicted, and no match for one that was measured.
-        found = [form for form in found if form.plan and objective.of(form.plan.simulation) < below]
+        found = [
+            form
+            for form in found
+            if form.plan and is_better(objective.of(form.plan.simulation), value)
+        ]
         found = found if limit_s >= LEAST_SOLVE_S * len(found) else []
     if not found:
         return []
