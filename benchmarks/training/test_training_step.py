@@ -13,6 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -31,27 +32,19 @@ from benchmarks.training.torch_memory import (  # noqa: E402
     compiled_within,
 )
 from tvm_xengine.compiler.build import build_step  # noqa: E402
-from tvm_xengine.compiler.costing.costs import KernelCosts, measured_costs  # noqa: E402
-from tvm_xengine.compiler.kernel_choice import with_fastest_kernels  # noqa: E402
+from tvm_xengine.compiler.costing.costed import cost_step  # noqa: E402
 from tvm_xengine.compiler.lower import LoweredStep, lower_step  # noqa: E402
-from tvm_xengine.compiler.plan import plan_keep_all  # noqa: E402
-from tvm_xengine.compiler.problem import make_problem  # noqa: E402
-from tvm_xengine.cost_models.measure.measurements import (  # noqa: E402
-    MeasurementCache,
-    default_cache_path,
-)
-from tvm_xengine.cost_models.measure.timing import Effort  # noqa: E402
+from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice  # noqa: E402
+from tvm_xengine.compiler.plan import plan_keep_all, plan_step  # noqa: E402
+from tvm_xengine.compiler.plan_kernels import PlannedStep, planned_as  # noqa: E402
+from tvm_xengine.compiler.reporter import Reporter  # noqa: E402
+from tvm_xengine.compiler.stores import Stores  # noqa: E402
 from tvm_xengine.errors import NoScheduleError  # noqa: E402
 from tvm_xengine.frontends.torch.read import from_torch_export  # noqa: E402
-from tvm_xengine.kernels.store.kernel_store import KernelStore  # noqa: E402
-from tvm_xengine.planning.keep_all import budgets_for_ratio  # noqa: E402
-from tvm_xengine.planning.plan import Plan  # noqa: E402
-from tvm_xengine.planning.planner import PlanOptions, plan_schedule  # noqa: E402
+from tvm_xengine.planning.planner import PlanOptions  # noqa: E402
 from tvm_xengine.scheduling.graph import Role  # noqa: E402
 from tvm_xengine.scheduling.platform import Device, Platform  # noqa: E402
-from tvm_xengine.scheduling.problem import Problem  # noqa: E402
 from tvm_xengine.solvers.result import Limits  # noqa: E402
-from tvm_xengine.solvers.working_set import working_sets  # noqa: E402
 from tvm_xengine.training.build import build_training_step  # noqa: E402
 from tvm_xengine.training.step import TrainingStep  # noqa: E402
 
@@ -73,14 +66,14 @@ def test_step_keeps_up_with_pytorch(case: Case) -> None:
     arenas: dict[str, int] = {}
     training = our_training(case, eager)
     for name, sources in SOURCES.items():
-        lowered = with_fastest_kernels(lower_step(training.mod, one_processor(sources)), costs())
-        problem = problem_of(lowered)
-        plans = {name: plan_keep_all(problem, "cpu")}
-        if name == "auto" and (half := plan_at(problem, HALF)) is not None:
-            plans[f"{name}, half memory"] = half
+        lowered = lower_step(training.mod, one_processor(sources))
+        plans = {name: keeping_all(lowered)}
+        if name == "auto":
+            with suppress(NoScheduleError):
+                plans[f"{name}, half memory"] = plan_in(lowered, Budgets(ratio=HALF))
         for label, plan in plans.items():
-            steps[label] = our_step(lowered, plan, training, eager)
-            arenas[label] = plan.arenas.arena_bytes["cpu"]
+            steps[label] = our_step(plan, training, eager)
+            arenas[label] = arena_bytes(plan)
     times_ms = time_in_turns_ms(steps)
     record_rows(case, "keep-all", times_ms, arenas)
     assert times_ms["auto"] <= MOST_TIMES_SLOWER * times_ms["eager"]
@@ -99,11 +92,9 @@ def test_half_of_pytorchs_memory(case: Case) -> None:
     peaks = {"eager": eager.peak_bytes()}
     half_bytes = peaks["eager"] // 2
     training = our_training(case, eager)
-    lowered = with_fastest_kernels(lower_step(training.mod, one_processor(("auto",))), costs())
-    plan = plan_within(problem_of(lowered), half_bytes)
-    steps: dict[str, Step] = {"eager": eager}
-    steps["ours"] = our_step(lowered, plan, training, eager)
-    peaks["ours"] = plan.arenas.arena_bytes["cpu"]
+    plan = plan_within(lower_step(training.mod, one_processor(("auto",))), half_bytes)
+    steps: dict[str, Step] = {"eager": eager, "ours": our_step(plan, training, eager)}
+    peaks["ours"] = arena_bytes(plan)
     chosen, peak_bytes = checkpointed_within(eager, case.blocks(eager.module), half_bytes)
     label = f"checkpoint, {len(chosen.blocks)} of {len(case.blocks(eager.module))}"
     steps[label], peaks[label] = chosen, peak_bytes
@@ -144,9 +135,9 @@ def one_processor(sources: tuple[str, ...]) -> Platform:
     return Platform((Device("cpu", f"llvm -mcpu=native -num-cores={THREADS}", kernels=sources),))
 
 
-def our_step(lowered: LoweredStep, plan: Plan, training: TrainingStep, like: TorchStep) -> Step:
+def our_step(planned: PlannedStep, training: TrainingStep, like: TorchStep) -> Step:
     """Like PyTorch's step, it reads the batch anew and returns the loss."""
-    executable = build_step(lowered, plan, store=store())
+    executable = build_step(planned.lowered, planned.plan, store=Stores.open().kernels)
     executable.write(training.initial_state)
     (reads,) = [name for name in executable.names(Role.BATCH) if name != "labels"]
     views = executable.interface.inputs
@@ -177,39 +168,28 @@ def record_rows(
         )
 
 
-def store() -> KernelStore:
-    return KernelStore(default_cache_path().parent / "kernels")
+def keeping_all(lowered: LoweredStep) -> PlannedStep:
+    costed = cost_step(lowered, CostChoice.MEASURED, Stores.open(), Reporter())
+    return planned_as(costed, plan_keep_all(costed.problem, "cpu"))
 
 
-def problem_of(lowered: LoweredStep) -> Problem:
-    return make_problem(lowered, costs())
+def plan_in(lowered: LoweredStep, budgets: Budgets) -> PlannedStep:
+    """As `xe.compile` plans it, with kernels that need less and in slices where that is better."""
+    limits = PlanOptions(limits=Limits(time_limit_s=60.0, gap_ratio=0.01))
+    return plan_step(lowered, CompileOptions(CostChoice.MEASURED, budgets, limits))
 
 
-def costs() -> KernelCosts:
-    cache = MeasurementCache(default_cache_path())
-    return measured_costs(cache, Effort(rounds=1), store=store())
-
-
-def plan_at(problem: Problem, ratio: float) -> Plan | None:
-    """The plan, None where a single op needs more memory than that."""
-    limited = problem.with_budgets(budgets_for_ratio(problem, ratio))
-    limits = Limits(time_limit_s=60.0, gap_ratio=0.01)
-    try:
-        return plan_schedule(limited, PlanOptions(limits=limits))
-    except NoScheduleError:
-        return None
-
-
-def plan_within(problem: Problem, budget_bytes: int) -> Plan:
+def plan_within(lowered: LoweredStep, budget_bytes: int) -> PlannedStep:
     """The plan for a budget, or for the smallest above it that a plan was found for."""
-    least = working_sets(problem).least_bytes()["cpu"]
-    budget = max(budget_bytes, least)
-    limits = Limits(time_limit_s=60.0, gap_ratio=0.01)
     while True:
         try:
-            return plan_schedule(problem.with_budgets({"cpu": budget}), PlanOptions(limits=limits))
+            return plan_in(lowered, Budgets(device_bytes={"cpu": budget_bytes}))
         except NoScheduleError:
-            budget = int(1.02 * budget)
+            budget_bytes = int(1.02 * budget_bytes)
+
+
+def arena_bytes(planned: PlannedStep) -> int:
+    return planned.plan.arenas.arena_bytes["cpu"]
 
 
 def time_in_turns_ms(steps: Mapping[str, Step]) -> dict[str, float]:
