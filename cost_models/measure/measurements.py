@@ -27,12 +27,13 @@ _logger = logging.getLogger(__name__)
 
 _PLACE = Path("tvm_xengine") / "measurements.jsonl"
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the rows of kernels."""
 
-_OLD_SCHEMAS = (1, 2, 3)
+_OLD_SCHEMAS = (1, 2, 3, 4)
 """Rows whose keys were made of the source text of the code generator, and that name no machine; rows of
-positive values only, in hot caches; rows of kernels whose threads slept between the calls."""
+positive values only, in hot caches; rows of kernels whose threads slept between the calls; rows of
+kernels each of whose threads found in its own caches what it had written itself."""
 
 _UNSTABLE_RATIO = 0.2
 """Rounds that lie further apart, relative to the label, are reported as unstable; chosen."""

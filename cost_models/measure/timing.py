@@ -19,7 +19,8 @@ from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
-from tvm_xengine.kernels.targets import is_gpu
+from tvm_xengine.kernels.targets import core_count, is_gpu
+from tvm_xengine.kernels.threads.handed_around import HandedAround
 from tvm_xengine.kernels.threads.pool import thread_pool_size
 from tvm_xengine.kernels.threads.running import may_spin, while_kernels_run
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
@@ -87,6 +88,8 @@ class KernelCall:
     ----------
     is_threaded
         Timed by the wall clock, because its work is done on several threads.
+    is_among_threads
+        Whether other kernels of its device run on several threads, which made its tensors.
     library
         What a library computes in it.
     device
@@ -105,6 +108,7 @@ class KernelCall:
     library: LibraryCall | None = None
     device: str = "cpu"
     input_names: tuple[str, ...] = ()
+    is_among_threads: bool = False
 
 
 def call_of(kernel: DeviceKernel) -> KernelCall:
@@ -120,6 +124,7 @@ def call_of(kernel: DeviceKernel) -> KernelCall:
         kernel.library,
         kernel.target.kind.name if is_gpu(kernel.target) else "cpu",
         tuple(str(parameter.name) for parameter in kernel.func.params[: len(kernel.inputs)]),
+        not is_gpu(kernel.target) and core_count(kernel.target) > 1 and thread_pool_size() > 1,
     )
 
 
@@ -150,13 +155,15 @@ def time_kernel_us(
     """
     device = tvm.device(call.device, 0)
     arguments = example_arguments(call, device)
+    around = HandedAround(arguments if call.is_among_threads else ())
     if call.library is not None:
         context = KernelContext(call.library)
         arguments.append(context.tensor)
     function = module[call.symbol]
-    with while_kernels_run(spin=may_spin([module]), parallel=call.is_threaded):
+    parallel = call.is_threaded or call.is_among_threads
+    with while_kernels_run(spin=may_spin([module]), parallel=parallel):
         if effort.caches == COLD and call.device == "cpu":
-            return _cold_calls_us(call, function, arguments, effort)
+            return _cold_calls_us(call, function, arguments, effort, around)
         return _batches_us(call, function, arguments, effort, device)
 
 
@@ -191,6 +198,7 @@ def _cold_calls_us(
     function: tvm.runtime.PackedFunc,
     arguments: Sequence[tvm.runtime.Tensor],
     effort: Effort,
+    around: HandedAround,
 ) -> tuple[float, ...]:
     """Times of single calls behind other work, which has taken its part of the caches."""
     other = _other_memory()
@@ -198,6 +206,7 @@ def _cold_calls_us(
     times_us: list[float] = []
     _try_once(call, function, arguments)
     while len(times_us) < _COLD_CALLS and (len(times_us) < 3 or sum(times_us) < effort.round_us):
+        around.hand_around()
         other += 1.0
         echo(echo(0))  # brings back what calls from Python need
         times_us.append(_cold_call_us(function, arguments, is_threaded=call.is_threaded))

@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.measure import this_machine as machines
 from tvm_xengine.cost_models.measure.machine import machine_from_json
 from tvm_xengine.cost_models.measure.measure import measure_kernels
-from tvm_xengine.cost_models.measure.measurements import Measurement, MeasurementCache
+from tvm_xengine.cost_models.measure.measurements import SCHEMA, Measurement, MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import (
     data_caches_bytes,
     device_fingerprint,
@@ -129,7 +129,7 @@ def test_measurements_of_an_earlier_version_are_ignored_with_one_sentence(tmp_pa
     for k in range(20):
         row = Measurement(f"k{k}", "d", "name", 5.0, 4.0, 6.0, "thread", ((5.0,),))
         cache.add(row)
-    path.write_text(path.read_text().replace('"schema": 4', '"schema": 2'))
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', '"schema": 2'))
     with caplog.at_level(logging.INFO):
         assert not MeasurementCache(path).kernels()
     (said,) = caplog.records

@@ -39,6 +39,34 @@ def test_a_norm_of_example_values_has_both_signs():
     assert 16 < (normed > 0).sum() < 48
 
 
+class Compiled(dict):
+    """A module with one kernel, which this process has compiled."""
+
+    kind = "llvm"
+
+
+@pytest.mark.parametrize(("cores", "handed"), [(1, 0), (2, 2)])
+def test_tensors_are_handed_around_where_other_kernels_run_on_several_threads(
+    cores, handed, monkeypatch
+):
+    seen = []
+
+    class Watched:
+        def __init__(self, tensors):
+            seen.append(len(tensors))
+
+        def hand_around(self):
+            seen.append("handed around")
+
+    monkeypatch.setattr(timing, "thread_pool_size", lambda: cores)
+    monkeypatch.setattr(timing, "HandedAround", Watched)
+    kernel = prepare_kernel(scale_and_shift(8), resolve_target(f"{NATIVE} -num-cores={cores}"))
+    assert not kernel.is_parallel
+    module = Compiled({kernel.symbol: lambda *_: seen.append("called")})
+    times_us = time_kernel_us(call_of(kernel), module, Effort(rounds=1))
+    assert seen == [handed, "called", *["handed around", "called"] * len(times_us)]
+
+
 @pytest.mark.parametrize("caches", ["cold", "hot"])
 def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch):
     kernel = prepare_kernel(scale_and_shift(8), resolve_target(NATIVE))
@@ -50,11 +78,6 @@ def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch)
         def __iadd__(self, _one):
             seen.append("written")
             return self
-
-    class Compiled(dict):
-        """A module with one kernel, which this process has compiled."""
-
-        kind = "llvm"
 
     def function(*given):
         assert all(isinstance(each, tvm.runtime.Tensor) for each in given)

@@ -30,6 +30,9 @@ _ROOM = 1024
 
 _OF_THE_SYSTEM = ("gettid",)
 
+_LINE_BYTES = 64
+"""What caches of x86-64 and most Arm processors hold as a piece; with larger ones some are written twice."""
+
 _CODE = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
@@ -100,6 +103,25 @@ define i32 @launch(ptr %function, ptr %data, i32 %wanted) {
   ret i32 %status
 }
 
+; A part of a loop: writes what it reads in each cache line of one page.
+define i32 @rewrite(i32 %part, ptr %group, ptr %spans) {
+begin:
+  %span = getelementptr { ptr, ptr }, ptr %spans, i32 %part
+  %end_at = getelementptr { ptr, ptr }, ptr %span, i32 0, i32 1
+  %first = load ptr, ptr %span
+  %end = load ptr, ptr %end_at
+  br label %line
+line:
+  %at = phi ptr [ %first, %begin ], [ %next, %line ]
+  %value = load volatile i8, ptr %at
+  store volatile i8 %value, ptr %at
+  %next = getelementptr i8, ptr %at, i64 LINE
+  %is_left = icmp ult ptr %next, %end
+  br i1 %is_left, label %line, label %done
+done:
+  ret i32 0
+}
+
 ; Has every thread note its number in the system; returns how many there are.
 define internal void @note(ptr %numbers) {
   %thread = call i32 @omp_get_thread_num()
@@ -151,6 +173,22 @@ def launch_address() -> int:
     return int(_engine().get_function_address("launch"))
 
 
+def launch(function_address: int, data_address: int, parts: int) -> None:
+    """Run the parts of a loop on the team: thread k of n the parts k, k + n and so on."""
+    _launch()(function_address, data_address, parts)
+
+
+@cache
+def _launch() -> Callable[[int, int, int], int]:
+    arguments = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(launch_address())
+
+
+def rewriter_address() -> int:
+    """Of a loop's part k that writes what memory holds, between the k-th pair of its data's addresses."""
+    return int(_engine().get_function_address("rewrite"))
+
+
 def gather() -> tuple[int, ...]:
     """Wake the team of the calling thread; the system's numbers of its other threads.
 
@@ -177,6 +215,7 @@ def _engine() -> Any:
         for name in names:
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     code = _CODE.replace("MOST", str(most_threads() or 2**31 - 1))
+    code = code.replace("LINE", str(_LINE_BYTES))
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code), machine)
     engine.finalize_object()
