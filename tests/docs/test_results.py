@@ -9,7 +9,6 @@ from benchmarks import record, tables
 
 def test_known_figures_carry_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(tables, "PAGES", tmp_path)
     record.record("t", {"who": "us", "bytes": 1, "source": "QEMU"})
     record.record_known("t", {"who": "them", "bytes": 2, "source": "their paper"})
