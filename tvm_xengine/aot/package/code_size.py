@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -79,10 +80,8 @@ def measure_code(
 
 def _largest_frame(usage: Path) -> int:
     """The two largest frames of a file: a function and the helper that it calls."""
-    sizes = sorted(
-        (int(line.split("\t")[1]) for line in usage.read_text().splitlines()), reverse=True
-    )
-    return sum(sizes[:2])
+    lines = re.findall(r"\t(\d+)\t[a-z,]+$", usage.read_text(), re.MULTILINE)  # behind any path
+    return sum(sorted(map(int, lines), reverse=True)[:2])
 
 
 def _text_bytes(compiler: str, path: Path) -> int:
