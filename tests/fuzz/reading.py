@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import queue
 import subprocess
 import sys
@@ -45,9 +47,8 @@ class Worker:
         assert process.stdin is not None
         process.stdin.write(json.dumps([kind, str(path)]) + "\n")
         process.stdin.flush()
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
+        answer = self._answer(timeout_s)
+        if answer is None:
             self.close()
             return f"no answer within {timeout_s} s"
         if answer:
@@ -61,6 +62,13 @@ class Worker:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def _answer(self, timeout_s: float) -> str | None:
+        """The next answer; time for which this process is stopped or the machine sleeps is a second."""
+        for _ in range(math.ceil(timeout_s)):
+            with contextlib.suppress(queue.Empty):
+                return self._answers.get(timeout=1.0)
+        return None
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
