@@ -8,7 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import tvm_xengine as xe
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
@@ -69,6 +72,17 @@ def test_samples_that_are_not_finite_are_found_before_training(part: str) -> Non
     with pytest.raises(InvalidDataError, match=f"x holds nan in the {part} sample 3"):
         data.check_finite()
     Data(arrays, arrays).check_finite()
+
+
+def test_the_file_of_the_validation_is_named(tmp_path: Path) -> None:
+    good, spoilt = tmp_path / "good.npz", tmp_path / "spoilt.npz"
+    rows, labels = np.zeros((4, 2), np.float32), np.zeros(4, np.int64)
+    np.savez(good, x=rows, y=labels)
+    np.savez(spoilt, x=np.full_like(rows, np.nan), y=labels)
+    training = xe.training_step(nn.Linear(2, 3), torch.zeros(4, 2), loss="cross_entropy")
+    data = xe.training_data(training, str(good), str(spoilt))
+    with pytest.raises(InvalidDataError, match=r"spoilt\.npz: input holds nan in the validation"):
+        data.check_finite()
 
 
 def test_bytes_are_taken_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -198,6 +212,45 @@ def test_a_folder_of_images_has_a_class_for_each_subfolder(tmp_path: Path) -> No
     (tmp_path / "train" / "cat" / "9.png").write_bytes(b"no image")
     with pytest.raises(InvalidDataError, match=r"9\.png"):
         load_data(str(tmp_path), IMAGES)
+
+
+def test_another_folder_is_labelled_by_the_classes_of_the_training_samples(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, labels in (("train", "abc"), ("other", "bc"), ("strange", "bx")):
+        for label in labels:
+            (tmp_path / part / label).mkdir(parents=True)
+            image.new("L", (5, 6)).save(tmp_path / part / label / "1.png")
+    images = torch.zeros(2, 1, 6, 5)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
+    training = xe.training_step(module, images, loss="cross_entropy")
+    data = xe.training_data(training, str(tmp_path / "train"), str(tmp_path / "other"))
+    np.testing.assert_array_equal(data.validation["labels"], [1, 2])
+    with pytest.raises(InvalidDataError, match=r"strange: the classes \['x'\] are not among those"):
+        xe.training_data(training, str(tmp_path / "train"), str(tmp_path / "strange"))
+
+
+def test_fewer_classes_than_those_of_the_model_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        image.new("L", (5, 6)).save(tmp_path / label / "1.png")
+    for count, said in ((2, ""), (3, "3 classes apart, and 2 are here")):
+        caplog.clear()
+        load_data(str(tmp_path), replace(IMAGES, ranges={"labels": ValueRange(0, count - 1)}))
+        assert said in caplog.text and bool(said) == bool(caplog.text)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_16_bits_keep_their_shades(channels: int, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    shades = np.linspace(0, 65535, 30).astype(np.uint16).reshape(6, 5)
+    (tmp_path / "class").mkdir()
+    image.fromarray(shades).save(tmp_path / "class" / "1.png")
+    wanted = replace(IMAGES, inputs={"image": ((4, channels, 6, 5), "float32")})
+    for found in load_data(str(tmp_path), wanted).train["image"][0]:
+        np.testing.assert_allclose(found, shades / 65535, atol=0.5 / 255 + 1e-6)
 
 
 def test_an_epoch_visits_every_sample_once_and_can_start_in_the_middle() -> None:

@@ -23,28 +23,32 @@ class Data:
     ----------
     train, validation
         Arrays whose first axis counts the samples, by name; `validation` may be empty.
-    source
-        Where they come from, as messages name it.
+    source, validation_source
+        Where they come from, as messages name it; without the second, both from the first.
     joined
         Names of arrays whose samples a batch joins: 16 of 8 labels are then 128 labels.
+    classes
+        Names of the classes that labels count, where the source names them.
     """
 
     train: Mapping[str, Array]
     validation: Mapping[str, Array] = field(default_factory=dict)
     source: str = "the data"
     joined: frozenset[str] = frozenset()
+    validation_source: str = ""
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for part, arrays in (("training", self.train), ("validation", self.validation)):
+        for source, part, arrays in self._parts:
             counts = {array.shape[:1] for array in arrays.values()}
             if len(counts) > 1 or () in counts:
                 shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in arrays.items())
                 raise InvalidDataError(
-                    f"{self.source}: every array must have one entry per sample on its first axis,"
+                    f"{source}: every array must have one entry per sample on its first axis,"
                     f" but the {part} arrays have the shapes {shapes}"
                 )
         if not self.train or not self.samples:
-            raise InvalidDataError(f"{self.source}: expected at least one training sample")
+            raise InvalidDataError(f"{self.source}: expected at least one sample")
         if self.validation and set(self.validation) != set(self.train):
             raise InvalidDataError(
                 f"{self.source}: training has the arrays {sorted(self.train)}, validation has"
@@ -59,15 +63,23 @@ class Data:
         InvalidDataError
             Names the array and the first such sample.
         """
-        for part, arrays in (("training", self.train), ("validation", self.validation)):
+        for source, part, arrays in self._parts:
             for name, array in arrays.items():
                 if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
                     continue
                 place = tuple(int(k) for k in np.argwhere(~finite)[0])
                 raise InvalidDataError(
-                    f"{self.source}: {name} holds {array[place]} in the {part} sample {place[0]}; mend or"
+                    f"{source}: {name} holds {array[place]} in the {part} sample {place[0]}; mend or"
                     " leave out such samples"
                 )
+
+    @property
+    def _parts(self) -> tuple[tuple[str, str, Mapping[str, Array]], ...]:
+        """Source, name and arrays of each part."""
+        return (
+            (self.source, "training", self.train),
+            (self.validation_source or self.source, "validation", self.validation),
+        )
 
     @property
     def samples(self) -> int:
@@ -158,8 +170,8 @@ class Data:
                 f" {', '.join(self.train)}; name the arrays like the model's inputs and targets, or"
                 " `x` and `y` where there is one of each"
             )
-        return Data(
-            {names[name]: array for name, array in self.train.items()},
-            {names[name]: array for name, array in self.validation.items()},
-            self.source,
+        return replace(
+            self,
+            train={names[name]: array for name, array in self.train.items()},
+            validation={names[name]: array for name, array in self.validation.items()},
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
@@ -38,13 +38,15 @@ class Wanted:
     hint: str = ""
 
 
-def load_data(source: str, wanted: Wanted) -> Data:
+def load_data(source: str, wanted: Wanted, classes: Sequence[str] = ()) -> Data:
     """The data that `source` names, by the names of the step's inputs and targets.
 
     Parameters
     ----------
     source
         ``digits``, a ``.npz`` file, a folder of images, or ``package.module:function``.
+    classes
+        Of the training samples, by whose numbers a folder of images is labelled.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def load_data(source: str, wanted: Wanted) -> Data:
     if source == DIGITS:
         data = _digits(wanted)
     elif path.is_dir():
-        data = _images(path, wanted)
+        data = _images(path, wanted, classes)
     elif path.suffix.lower() == ".npz":
         from tvm_xengine.data.npz import read_npz
 
@@ -108,7 +110,7 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                 _check_range(data.source, name, samples, allowed)
             part[name] = _as_type(data.source, name, array, dtype).reshape(len(array), *rest)
         converted.append(part)
-    return Data(converted[0], converted[1], data.source, frozenset(joined))
+    return replace(data, train=converted[0], validation=converted[1], joined=frozenset(joined))
 
 
 def _as_type(source: str, name: str, array: Array, dtype: str) -> Array:
@@ -168,7 +170,7 @@ def _digits(wanted: Wanted) -> Data:
     )
 
 
-def _images(path: Path, wanted: Wanted) -> Data:
+def _images(path: Path, wanted: Wanted, classes: Sequence[str]) -> Data:
     from tvm_xengine.data.images import read_images
 
     shapes = [shape for shape, _ in wanted.inputs.values()]
@@ -177,7 +179,14 @@ def _images(path: Path, wanted: Wanted) -> Data:
             f"{path}: a folder of images feeds one input (batch, channels, height, width); the model"
             f" takes {_said(wanted.inputs)}"
         )
-    return read_images(path, (shapes[0][1], shapes[0][2], shapes[0][3]))
+    data = read_images(path, (shapes[0][1], shapes[0][2], shapes[0][3]), classes)
+    counts = {wanted.ranges[name].high + 1 for name in wanted.targets if name in wanted.ranges}
+    if counts and len(data.classes) < min(counts):
+        _logger.warning(
+            "%s: the model tells %s classes apart, and %s are here, numbered in the order of their names: %s",
+            *(path, min(counts), len(data.classes), ", ".join(data.classes)),
+        )
+    return data
 
 
 def _said(tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> str:

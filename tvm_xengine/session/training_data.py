@@ -58,8 +58,8 @@ def training_data(
     if share is not None:
         data = data.with_validation(share, seed)
     elif validation is not None:
-        data = replace(data, validation=load_data(str(validation), wanted).train)
-    data.batches_per_epoch(training.source.training.batch_size)
+        other = load_data(str(validation), wanted, data.classes)
+        data = replace(data, validation=other.train, validation_source=other.source)
     return data
 
 

@@ -71,6 +71,19 @@ def test_a_state_that_makes_no_numbers_is_an_error_that_says_where(
     assert caught.value.tensor == tensor
 
 
+def test_fewer_samples_than_a_batch_are_evaluated(tmp_path: Path) -> None:
+    module = nn.Linear(4, 3)
+    x, labels = torch.randn(8, 4), torch.arange(8) % 3
+    training = xe.training_step(module, x, loss="cross_entropy")
+    np.savez(tmp_path / "data.npz", x=x[:5].numpy(), y=labels[:5].numpy())
+    data = training_data(training, str(tmp_path / "data.npz"))
+    found = evaluate_state(
+        training, {k: v.numpy() for k, v in module.state_dict().items()}, data, xe.processor()
+    )
+    expected = nn.functional.cross_entropy(module(x[:5]), labels[:5])
+    assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_labels_that_do_not_count_are_in_no_metric() -> None:
     scores = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]]
     loss = CrossEntropy(ignore_index=7)
