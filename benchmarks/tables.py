@@ -317,6 +317,15 @@ TABLES = (
         ("sram_kib", "operands"),
     ),
     Table(
+        "integer_kernels",
+        "Int8 convolutions beside CMSIS-NN's",
+        "Instructions of one call, counted by QEMU (`-icount`), both compiled by GCC at -O2. Generated"
+        " kernels keep the channels before the pixels and scale in float32, CMSIS-NN's (a clone of its"
+        " repository) keep them last and scale in fixed point; results agree to 1 of 256.",
+        "python -m benchmarks.embedded.kernels.integers CMSIS_NN",
+        ("layer",),
+    ),
+    Table(
         "embedded",
         "Exported C on a Cortex-M7",
         "Bytes and exact instruction counts of one training step under QEMU (`-icount`), SGD, batch 1,"

@@ -51,6 +51,11 @@ class EmbeddedTarget:
         """Whether the processor has vectors of float32 that its C compiler seldom finds a use for."""
         return "+mve.fp" in self.llvm.get("mattr", ())
 
+    @property
+    def has_dsp(self) -> bool:
+        """Whether the processor multiplies two pairs of 16-bit numbers at once (Armv7E-M, Armv8-M)."""
+        return str(self.llvm.get("mtriple")).startswith(("thumbv7em", "thumbv8"))
+
     def find_compiler(self) -> str:
         """Path of the C compiler.
 

@@ -101,11 +101,11 @@ def _in(expr: ir.Expr) -> OperationCount:
     kind = type(expr).__name__
     if kind == "TensorLoad":
         return OperationCount(accesses=1.0)
+    is_float = "float" in str(getattr(expr.ty, "dtype", ""))  # an address has none
     if kind == "Call":
-        own = _FLOAT_CALL if "float" in str(expr.ty.dtype) and len(expr.args) < 3 else 0.0
+        own = _FLOAT_CALL if is_float and len(expr.args) < 3 else 0.0
         inner = sum((_in(arg) for arg in expr.args), OperationCount())
         return inner + OperationCount(float_ops=own)
-    is_float = "float" in str(getattr(expr.ty, "dtype", ""))
     own = 1.0 if is_float and kind in _ARITHMETIC else 0.0
     parts = [getattr(expr, name, None) for name in ("a", "b", "value", "condition", "true_value")]
     parts += [getattr(expr, name, None) for name in ("false_value", "body")]

@@ -106,16 +106,22 @@ def thread_count(target: Target) -> int:
     return max(1, min(core_count(target), thread_pool_size()))
 
 
-def vector_bytes(target: Target) -> int:
-    """Width of the target's vector registers, 4 when it has none that we know."""
+def vector_bytes(target: Target, dtype: str = "float32") -> int:
+    """Width of the target's vector registers for a type, 4 when it has none that we know.
+
+    What is written in C has vectors of float32 only.
+    """
+    if target.kind.name == "c" and dtype != "float32":
+        return 4
     features = cpu_features(target)
     return next((width for feature, width in _VECTOR_BYTES if feature in features), 4)
 
 
 def cpu_features(target: Target) -> frozenset[str]:
     """LLVM's names of the features that code for `target` may use."""
-    if target.kind.name == "c":  # of whose processors TVM says this one feature
-        return frozenset({"mve.fp"} if target.attrs.get("feature.has_mve") else ())
+    if target.kind.name == "c":  # of whose processors TVM says these two features
+        told = {"mve.fp": "feature.has_mve", "dsp": "feature.has_dsp"}
+        return frozenset(name for name, key in told.items() if target.attrs.get(key))
     if target.kind.name != "llvm":
         return frozenset()
     removed = {str(a)[1:] for a in target.attrs.get("mattr", ()) if str(a).startswith("-")}

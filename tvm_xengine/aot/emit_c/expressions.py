@@ -18,8 +18,12 @@ from tvm_xengine.aot.emit_c.types_in_c import (
     stored_type,
     value_type,
 )
+from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
 from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
 from tvm_xengine.errors import UnsupportedModuleError
+
+_MOST_ROUNDED = 2.0**22
+"""Numbers of smaller size leave, added to 1.5 * 2**23, the integer nearest to them in the low bits."""
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _COMPARISON = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
@@ -171,8 +175,10 @@ class ExpressionWriter:
         return f"{self.helper(f'xe_load_{dtype}')}({element})" if dtype in HALF_TYPES else element
 
     def _cast(self, expr: tirx.Cast) -> str:
-        dtype, value = dtype_of(expr), self.write(expr.value)
-        source = dtype_of(expr.value)
+        dtype, source = dtype_of(expr), dtype_of(expr.value)
+        if dtype == "int32" and source == "float32" and _is_small_and_rounded(expr.value):
+            return f"{self.helper('xe_nearest')}({self.write(expr.value.args[-1])})"
+        value = self.write(expr.value)
         if is_float(source) and not is_float(dtype) and isinstance(expr.value, ir.Call):
             # Compilers warn of casts of calls.
             value = self._named("real", value_type(source), value)
@@ -262,6 +268,8 @@ class ExpressionWriter:
             return self._reinterpret(dtype_of(expr), args[0])
         if short in ("call_pure_extern", "call_extern"):
             return self._extern(expr, str(args[0].value), args[1:])
+        if short == "address_of":
+            return f"&{self.element(args[0].source, _only_index(args[0].indices))}"
         if short in ("likely", "ret"):
             return self.write(args[0])
         if short in _BITS:
@@ -282,7 +290,9 @@ class ExpressionWriter:
         return self._rounded(f"{function}{suffix}({values})", dtype)
 
     def _extern(self, expr: ir.Call, function: str, args: list[ir.Expr]) -> str:
-        if function not in EXTERN:
+        if function in DOT_PRODUCTS:
+            self.helper(function)
+        elif function not in EXTERN:
             raise UnsupportedModuleError(
                 f"the C back end cannot emit a call of the function {function!r}: it is not in the"
                 " C library"
@@ -303,6 +313,21 @@ class ExpressionWriter:
             return f"{self.helper(f'xe_{wide[0]}_of_bits')}((uint{wide[1]}_t)({text}))"
         kind = {"float32": "float", "float64": "double"}[source]
         return f"({stored_type(dtype)}){self.helper(f'xe_bits_of_{kind}')}({text})"
+
+
+def _is_small_and_rounded(expr: ir.Expr) -> bool:
+    """Whether an expression is rounded, half to even, between constants that `xe_nearest` takes."""
+    if not isinstance(expr, ir.Call) or len(expr.args) != 2:
+        return False
+    function, outer = expr.args
+    if getattr(function, "value", None) != "nearbyintf":
+        return False
+    kinds = {tirx.Min: tirx.Max, tirx.Max: tirx.Min}
+    inner = outer.a if type(outer) in kinds else None
+    if not isinstance(inner, kinds.get(type(outer), ())):
+        return False
+    bounds = (outer.b, inner.b)
+    return all(isinstance(b, tirx.FloatImm) and abs(float(b.value)) < _MOST_ROUNDED for b in bounds)
 
 
 def _rsqrt(writer: ExpressionWriter, expr: ir.Call, args: list[ir.Expr]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
 from tvm_xengine.aot.emit_c.vectors.functions import VECTOR_FUNCTIONS
 
 
@@ -116,11 +117,18 @@ static inline int32_t xe_clz(uint64_t bits, int32_t width) {
   for (int32_t at = width - 1; at >= 0 && !((bits >> at) & 1u); at--) count++;
   return count;
 }""",
+    "xe_nearest": """\
+/* The integer nearest to a number below 2**22 in size, halves to even: an addition rounds so. */
+static inline int32_t xe_nearest(float value) {
+  return (int32_t)xe_bits_of_float(value + 0x1.8p+23f) - 0x4b400000;
+}""",
+    **DOT_PRODUCTS,
     **VECTOR_FUNCTIONS,
 }
 """Definition of each helper, in an order in which they can be defined."""
 
 _NEEDS = {
+    "xe_nearest": ("xe_bits_of_float",),
     "xe_load_float16": ("xe_float_of_bits",),
     "xe_store_float16": ("xe_float_of_bits", "xe_bits_of_float"),
     "xe_load_bfloat16": ("xe_float_of_bits",),

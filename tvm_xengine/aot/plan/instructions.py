@@ -14,6 +14,7 @@ from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_16, DOT_BELOW_16
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
 
 _LOOP_STEP = 3.0
@@ -24,6 +25,8 @@ _LIBRARY_CALL = 150.0
 """What a function of the C library such as `logf` takes with a floating-point unit, in round numbers."""
 _SOFTWARE_FLOAT = 36.0
 """What an addition or multiplication of floats takes in software, as a mean of both on a Cortex-M3."""
+_DOT_PRODUCTS = {DOT_4: 4.0, DOT_16: 1.0, DOT_BELOW_16: 1.0}
+"""What a dot product takes beside its loads: two multiplications and two widenings, or one of Helium's."""
 _LANES = 4
 """Elements of a vector of Helium, in which whole loops are written."""
 
@@ -83,7 +86,8 @@ def kernel_instructions(kernel: DeviceKernel, target: EmbeddedTarget) -> float:
     per_float = 1.0 if target.has_fpu else _SOFTWARE_FLOAT
     in_vectors = per_float * counted.floats + counted.accesses + _LOOP_STEP * counted.loop_steps
     others = _CHOICE * counted.choices + per_float * _LIBRARY_CALL * counted.library_calls
-    return in_vectors / (_LANES if target.has_helium else 1) + others
+    lanes = _LANES if target.has_helium and not counted.integers else 1
+    return in_vectors / lanes + others + counted.integers
 
 
 Loops = tuple[tuple[ir.Var, float], ...]
@@ -95,6 +99,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.floats = self.accesses = self.loop_steps = self.choices = self.library_calls = 0.0
+        self.integers = 0.0
         self._changes_with: dict[ir.Var, frozenset[ir.Var]] = {}
         self._arrays: set[ir.Var] = set()
         self._known: set[int] = set()
@@ -157,10 +162,14 @@ class _Count:
             self.choices += runs
         elif isinstance(expr, _ARITHMETIC):
             self.floats += runs * ("float" in str(expr.ty.dtype))
+            # Multiplied and added at once; products of indices are no sums.
+            self.integers += runs * (isinstance(expr, tirx.Mul) and isinstance(expr.a, tirx.Cast))
         elif isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op):
             name = expr.op.name.rpartition(".")[2]
             self.choices += runs * (name == "if_then_else")
             self.library_calls += runs * (name in _LIBRARY)
+            if name == "call_pure_extern":
+                self.integers += runs * _DOT_PRODUCTS.get(str(expr.args[0].value), 0.0)
         for part in _parts(expr):
             self._expression(part, loops)
 

@@ -59,7 +59,7 @@ def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
         If LLVM has no code generator for the target.
     """
     if backend is Backend.C:
-        core = {"mcpu": target.name} if target.has_helium else {}
+        core = {"mcpu": target.name} if target.has_dsp else {}
         return Target({"kind": "c", **core})
     try:
         return Target({"kind": "llvm", **target.llvm})

@@ -33,6 +33,9 @@ _SUMS_AT_ONCE = 10
 _LONG_SUM = 64
 """Terms that are added up in turn: the sum is at most so many roundings (4e-6) off; chosen."""
 
+_SHORT_ROW = 5
+"""Terms that are written one after another: rows of the windows that networks have; chosen."""
+
 Values = Mapping[ir.Var, ir.Expr]
 
 
@@ -89,6 +92,11 @@ def _with_own_names(stmt: tirx.Stmt) -> tirx.Stmt:
     )
 
 
+def counts_one_by_one(fold: Accumulation, vector_bytes: int) -> bool:
+    """Whether integers are folded without vectors: in any order, neighbours or not."""
+    return "int" in fold.dtype and vector_bytes <= fold.itemsize
+
+
 class FoldWriter:
     """Writes the loops of one block that folds terms.
 
@@ -105,6 +113,7 @@ class FoldWriter:
         self.fold = fold
         self.dtype = dtype
         self._lanes_of_register = max(vector_bytes // fold.itemsize, 1)
+        self._is_scalar = counts_one_by_one(fold, vector_bytes)
         # Some registers full, or a long row for LLVM to mask.
         self._most = (
             _BRANCHING_LANES if fold.branches else self._lanes_of_register * _VECTORS_PER_SUM
@@ -180,10 +189,22 @@ class FoldWriter:
             [
                 tirx.AllocBuffer(parts),
                 self.lanes(lanes, start),
-                over(self.block.summed, at, add, self.dtype),
+                self._over_terms(at, add),
                 *(stored_from(*run) for run in _powers(0, stored)),
             ]
         )
+
+    def _over_terms(self, at: Values, body: Callable[[Values], tirx.Stmt]) -> tirx.Stmt:
+        """Loops over the terms; short rows of them without a loop where elements share what they read."""
+        *outer, last = self.block.summed
+        if not self._is_scalar or last.extent > _SHORT_ROW:
+            return over(self.block.summed, at, body, self.dtype)
+
+        def row(here: Values) -> tirx.Stmt:
+            places = (tirx.const(k, self.dtype) for k in range(last.extent))
+            return sequence([body({**here, last.var: k}) for k in places])
+
+        return over(outer, at, row, self.dtype)
 
     def _readable(self) -> int:
         """Positions of the last spatial axis at which the term may be read, also behind its end."""
@@ -191,9 +212,9 @@ class FoldWriter:
         return readable_extent(self.fold.term, block.spatial[-1], (*block.spatial, *block.summed))
 
     def lanes(self, lanes: int, body: Callable[[ir.Expr], tirx.Stmt]) -> tirx.Stmt:
-        """Run `body` for every lane: as vectors, or as a loop that LLVM can vectorise with masks."""
-        kind = ForKind.SERIAL if self.fold.branches else ForKind.VECTORIZED
-        return self.loop(lanes, body, "lane", kind)
+        """Run `body` for every lane: as vectors, one by one without any, or as a loop for LLVM's masks."""
+        kind = ForKind.UNROLLED if self._is_scalar else ForKind.VECTORIZED
+        return self.loop(lanes, body, "lane", ForKind.SERIAL if self.fold.branches else kind)
 
     def loop(
         self,

@@ -72,7 +72,8 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
     step = _step(read.indices[-1], lane.var)
     if step is None or not 1 <= step <= _MOST_STEP:
         return None
-    copy = _Copy.of(read, boxes, lane, step, lanes)
+    is_scalar = lanes == 1 and "int" in fold.dtype  # neighbours or not is the same
+    copy = _Copy.of(read, boxes, lane, 1 if is_scalar else step, lanes)
 
     def from_copy(call: ir.Call) -> ir.Expr:
         return copy.at(read.indices, axes) if is_choice(call) else call

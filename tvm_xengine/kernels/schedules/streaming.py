@@ -20,7 +20,13 @@ from tvm_xengine.kernels.schedules.accumulation import (
     substitute,
 )
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
-from tvm_xengine.kernels.schedules.folds import FoldWriter, Values, in_pieces, over
+from tvm_xengine.kernels.schedules.folds import (
+    FoldWriter,
+    Values,
+    counts_one_by_one,
+    in_pieces,
+    over,
+)
 from tvm_xengine.kernels.schedules.loops import sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import pad_first
 from tvm_xengine.kernels.schedules.products.phases import split_block
@@ -62,10 +68,16 @@ def _without_conditions(
     for block in blocks:
         parts = split_block(block)
         # Each part of several would need a copy of its own, which takes longer than it saves.
-        padded = pad_first(block, max(vector_bytes(target) // 4, 1)) if len(parts) == 1 else None
+        lanes = max(vector_bytes(target, _sum_type(block)) // 4, 1)
+        padded = pad_first(block, lanes) if len(parts) == 1 else None
         result += parts if padded is None else padded.blocks
         copies += [] if padded is None else [padded.buffer]
     return result, copies
+
+
+def _sum_type(block: Block) -> str:
+    fold = read_accumulation(block)
+    return "float32" if fold is None else fold.dtype
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
@@ -95,9 +107,9 @@ class _GroupWriter:
 
     def __init__(self, blocks: Sequence[Block], target: Target) -> None:
         self._blocks = blocks
-        self._vector_bytes = vector_bytes(target)
+        self._target = target
         self._dtype = _index_dtype(blocks)
-        self._axes = _outer_axes(blocks)
+        self._axes = _outer_axes(blocks, target)
         self._workers = worker_count(sum(map(operations, blocks)), target)
         self.made_private: dict[ir.Var, _Slice] = {}
 
@@ -145,12 +157,13 @@ class _GroupWriter:
                     spatial[-1:], rows, lambda here: self._in_memory(block, here), self._dtype
                 ),
             )
-        folded = FoldWriter(block, fold, self._dtype, self._vector_bytes)
-        if _sums_innermost(block):
+        width = vector_bytes(self._target, fold.dtype)
+        folded = FoldWriter(block, fold, self._dtype, width)
+        if _sums_innermost(block, self._target):
             beside = folded.sharing_axes(spatial)
             rest = spatial[: len(spatial) - len(beside)]
             return self._over(rest, at, lambda here: folded.over_lanes(here, beside))
-        if spatial and fold.is_contiguous_in(spatial[-1].var):
+        if spatial and (counts_one_by_one(fold, width) or fold.is_contiguous_in(spatial[-1].var)):
             return self._over(spatial[:-1], at, lambda here: folded.side_by_side(here, spatial[-1]))
         return self._over(spatial, at, folded.one_by_one)
 
@@ -198,26 +211,25 @@ def _redirect(stmt: tirx.Stmt, slices: Mapping[ir.Var, _Slice]) -> tirx.Stmt:
     return tvm_ffi.structural_map(stmt, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
 
 
-def _outer_axes(blocks: Sequence[Block]) -> tuple[SharedAxis, ...]:
+def _outer_axes(blocks: Sequence[Block], target: Target) -> tuple[SharedAxis, ...]:
     """The loops around all blocks, less the one that vectors need inside."""
     axes = shared_axes(blocks)
-    if all(_sums_innermost(block) for block in blocks):
+    if all(_sums_innermost(block, target) for block in blocks):
         return axes
     last = blocks[-1].spatial[-1] if blocks[-1].spatial else None
     return tuple(axis for axis in axes if last is None or not axis[-1].var.same_as(last.var))
 
 
-def _sums_innermost(block: Block) -> bool:
+def _sums_innermost(block: Block, target: Target) -> bool:
     """Whether vectors run along the last summed axis, not along the last spatial one."""
     fold = read_accumulation(block) if block.summed else None
     if fold is None or not fold.is_contiguous_in(block.summed[-1].var):
         return False
     beside = block.spatial[-1] if block.spatial else None
-    return (
-        beside is None
-        or beside.extent <= block.summed[-1].extent
-        or not fold.is_contiguous_in(beside.var)
-    )
+    if beside is None or beside.extent <= block.summed[-1].extent:
+        return True
+    is_scalar = counts_one_by_one(fold, vector_bytes(target, fold.dtype))
+    return not is_scalar and not fold.is_contiguous_in(beside.var)
 
 
 def _index_dtype(blocks: Sequence[Block]) -> str:

@@ -1,1 +1,1 @@
-"""Kernels in vectors of four floats, for Helium."""
+"""Vectors of four floats and dot products of int8, for Helium and Arm's DSP instructions."""

@@ -43,6 +43,17 @@ def is_contiguous_in(contraction: Contraction, tile: int) -> bool:
     return not mentions(within(_place(factor) - lane, known), lane)
 
 
+def is_neighbour_in(factor: ir.Expr, axes: Sequence[Axis], contraction: Contraction) -> bool:
+    """Whether the elements over some axes are a run of neighbours in a buffer, read as they are."""
+    if not isinstance(factor, ir.TensorLoad):
+        return False
+    position = ir.Var("position", axes[0].var.ty)
+    moved = substitute(factor, unravel(position, axes))
+    c = contraction
+    known = [Axis(position, size(axes)), *c.batch, *c.rows, *c.columns]
+    return not mentions(within(_place(moved) - position, known), position)
+
+
 def with_cheaper_vectors(contraction: Contraction, target: Target) -> Contraction:
     """The contraction with rows for columns, where vectors are wanted and fewer numbers packed so."""
     lanes = vector_bytes(target) // FLOAT_BYTES

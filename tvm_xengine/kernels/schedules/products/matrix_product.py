@@ -18,6 +18,11 @@ from tvm_xengine.kernels.schedules.blocks import Axis
 from tvm_xengine.kernels.schedules.loops import loop, nest, sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import is_choice
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
+from tvm_xengine.kernels.schedules.products.dots import (
+    as_dot_products,
+    dot_product_of,
+    write_dot_products,
+)
 from tvm_xengine.kernels.schedules.products.in_place import with_cheaper_vectors
 from tvm_xengine.kernels.schedules.products.packing import Position, pack_left, pack_right
 from tvm_xengine.kernels.schedules.products.padded import (
@@ -71,6 +76,8 @@ def _write(
     most = DEPTH_BLOCK if in_parts else depth
     copies: tuple[PaddedCopy, ...] = ()
     if target.kind.name == "c":
+        if (dots := as_dot_products(contraction, overwritten)) is not None:
+            return write_dot_products(dots, dot_product_of(target))
         contraction, copies, most = _read_in_place(contraction, target, most, in_parts)
     tiling = choose_tiling(contraction, target, io_bytes, most_depth=most, overwritten=overwritten)
     return _Writer(TiledProduct(contraction, tiling), copies).write()

@@ -1,0 +1,261 @@
+"""Products of int8 on small cores, written as dot products of neighbours.
+
+Arm's cores add two products of 16 bits at once (SMLAD), Helium sixteen of 8 bits (VMLADAVA), if the terms
+of a sum lie side by side in both factors. Weights do, and are read where they lie. The windows of an image
+are copied, a few columns at a time, as the int8 that they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_xengine.kernels.schedules.accumulation import mentions, substitute
+from tvm_xengine.kernels.schedules.blocks import Axis
+from tvm_xengine.kernels.schedules.loops import loop, nest, ravel, sequence, unravel
+from tvm_xengine.kernels.schedules.padding import is_choice
+from tvm_xengine.kernels.schedules.products.contraction import Contraction, Stored, size
+from tvm_xengine.kernels.schedules.products.in_place import is_neighbour_in
+from tvm_xengine.kernels.schedules.products.packing import Position
+from tvm_xengine.kernels.targets import cpu_features
+
+DOT_4, DOT_16, DOT_BELOW_16 = "xe_dot4", "xe_dot16", "xe_dot_below16"
+"""C functions of a sum and two runs of int8, the last also of their length, that add the products."""
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """How a core adds the products of two runs of int8.
+
+    Attributes
+    ----------
+    terms
+        Added at a time by `function`, or one by a multiplication where there is none.
+    rest
+        The function that adds fewer; multiplications where there is none.
+    rows, columns
+        Sums that it has registers for at once.
+    """
+
+    terms: int
+    function: str | None
+    rest: str | None
+    rows: int
+    columns: int
+
+
+def dot_product_of(target: Target) -> DotProduct:
+    """What the cores of a target have."""
+    features = cpu_features(target)
+    if "mve.fp" in features:
+        return DotProduct(16, DOT_16, DOT_BELOW_16, 2, 2)
+    if "dsp" in features:
+        return DotProduct(4, DOT_4, None, 2, 2)
+    return DotProduct(1, None, None, 4, 2)
+
+
+def as_dot_products(
+    contraction: Contraction, overwritten: Collection[ir.Var]
+) -> Contraction | None:
+    """The contraction of factors as they are stored, the left one with its terms side by side.
+
+    None where that is not so for any, they are no int8, or one lies in what is `overwritten`.
+    """
+    factors = [
+        factor.value
+        for factor in (contraction.left, contraction.right)
+        if isinstance(factor, tirx.Cast) and str(factor.value.ty.dtype) == "int8"
+    ]
+    loads: list[ir.TensorLoad] = []
+    for factor in factors:
+        tvm_ffi.structural_walk(factor, (ir.TensorLoad, loads.append))
+    if len(factors) < 2 or contraction.dtype != "int32":
+        return None
+    if any(load.source in overwritten for load in loads):
+        return None
+    left, right = factors
+    bare = dataclasses.replace(contraction, left=left, right=right)
+    if is_neighbour_in(left, bare.depth, bare):
+        return bare
+    if not is_neighbour_in(right, bare.depth, bare):
+        return None
+    return dataclasses.replace(bare, rows=bare.columns, columns=bare.rows, left=right, right=left)
+
+
+def write_dot_products(contraction: Contraction, dot: DotProduct) -> tirx.Stmt:
+    """Loops for what `as_dot_products` returned."""
+    return _Writer(contraction, dot).write()
+
+
+class _Writer:
+    def __init__(self, contraction: Contraction, dot: DotProduct) -> None:
+        self.c = contraction
+        self.dot = dot
+        self.rows, self.columns = size(contraction.rows), size(contraction.columns)
+        self.row_tile = _tile(self.rows, dot.rows)
+        self.column_tile = min(self.columns, dot.columns)
+        self.depth = size(contraction.depth)
+        self.index_dtype = str(contraction.depth[0].var.ty.dtype)
+        self.right_in_place = is_neighbour_in(contraction.right, contraction.depth, contraction)
+
+    @cached_property
+    def packed(self) -> ir.Var:
+        """Some columns of the right factor."""
+        return tirx.decl_buffer((self.column_tile, self.depth), "int8", name="packed")
+
+    @cached_property
+    def sums(self) -> ir.Var:
+        """The block of sums in registers."""
+        return tirx.decl_buffer((self.row_tile * self.column_tile,), "int32", name="sums")
+
+    def write(self) -> tirx.Stmt:
+        product = nest(
+            [axis.extent for axis in self.c.batch], self._one_product, "b", self.index_dtype
+        )
+        buffers = [self.sums] if self.right_in_place else [self.packed, self.sums]
+        return sequence([*map(tirx.AllocBuffer, buffers), product])
+
+    def _one_product(self, position: Sequence[ir.Expr]) -> tirx.Stmt:
+        at = {axis.var: i for axis, i in zip(self.c.batch, position, strict=True)}
+
+        def column_panel(panel: ir.Expr) -> tirx.Stmt:
+            first = panel * self.column_tile
+            product = self._loop(
+                -(-self.rows // self.row_tile),
+                lambda row: self._one_tile(at, row * self.row_tile, first),
+                "row_panel",
+            )
+            return product if self.right_in_place else sequence([self._pack(at, first), product])
+
+        return self._loop(-(-self.columns // self.column_tile), column_panel, "column_panel")
+
+    def _pack(self, at: Position, first: ir.Expr) -> tirx.Stmt:
+        """Copy columns; what a condition depends on is looked at outside of the loops over the rest."""
+        choice = self.c.right
+        condition, inside, outside = choice.args if is_choice(choice) else (None, choice, choice)
+        guarding = [axis for axis in self.c.depth if mentions(condition, axis.var)]
+        free = [axis for axis in self.c.depth if axis not in guarding]
+
+        def column(j: ir.Expr) -> tirx.Stmt:
+            here = {**at, **self._columns_at(first + j)}
+
+            def copied(value: ir.Expr, outer: Position) -> tirx.Stmt:
+                def store(position: Sequence[ir.Expr]) -> tirx.Stmt:
+                    k = {**outer, **_at(free, position)}
+                    place = ravel(
+                        [k[a.var] for a in self.c.depth], [a.extent for a in self.c.depth]
+                    )
+                    copy = substitute(value, {**here, **k})
+                    return tirx.BufferStore(self.packed, copy, [j, place])
+
+                return nest([axis.extent for axis in free], store, "k", self.index_dtype)
+
+            def guarded(position: Sequence[ir.Expr]) -> tirx.Stmt:
+                outer = _at(guarding, position)
+                if condition is None:
+                    return copied(inside, outer)
+                test = substitute(condition, {**here, **outer})
+                return tirx.IfThenElse(test, copied(inside, outer), copied(outside, outer))
+
+            return nest([axis.extent for axis in guarding], guarded, "g", self.index_dtype)
+
+        return self._loop(self.column_tile, column, "j")
+
+    def _one_tile(self, at: Position, first_row: ir.Expr, first_column: ir.Expr) -> tirx.Stmt:
+        def left(i: int, k: ir.Expr) -> ir.TensorLoad:
+            row = first_row + i
+            row = tirx.min(row, self.rows - 1) if self.rows % self.row_tile else row
+            return self._read(self.c.left, {**at, **unravel(row, self.c.rows)}, k)
+
+        def right(j: int, k: ir.Expr) -> ir.TensorLoad:
+            if not self.right_in_place:
+                return self.packed[j, k]
+            return self._read(self.c.right, {**at, **self._columns_at(first_column + j)}, k)
+
+        def add(k: ir.Expr, function: str | None, *length: ir.Expr) -> tirx.Stmt:
+            def one(i: int, j: int) -> tirx.Stmt:
+                place = i * self.column_tile + j
+                a, b, old = left(i, k), right(j, k), self.sums[place]
+                if function is None:
+                    new = old + tirx.Cast(old.ty, a) * tirx.Cast(old.ty, b)
+                else:
+                    runs = (tirx.address_of(a), tirx.address_of(b))
+                    new = tirx.call_pure_extern("int32", function, old, *runs, *length)
+                return tirx.BufferStore(self.sums, new, [place])
+
+            return self._in_registers(one)
+
+        terms = self.dot.terms
+        whole = self.depth // terms
+        steps = [self._loop(whole, lambda k: add(k * terms, self.dot.function), "k")]
+        first, rest = tirx.const(whole * terms, self.index_dtype), self.depth - whole * terms
+        if not whole:
+            steps = []
+        if rest and self.dot.rest:
+            steps.append(add(first, self.dot.rest, tirx.const(rest, "int32")))
+        elif rest:
+            steps += [add(first + k, None) for k in range(rest)]
+        clear = self._in_registers(
+            lambda i, j: tirx.BufferStore(
+                self.sums, tirx.const(0, "int32"), [i * self.column_tile + j]
+            )
+        )
+        store = self._in_registers(lambda i, j: self._stored(at, first_row, first_column, (i, j)))
+        return sequence([clear, *steps, store])
+
+    def _read(self, factor: ir.TensorLoad, at: Position, k: ir.Expr) -> ir.TensorLoad:
+        """A factor whose terms lie side by side, so that the last index may go on behind its row."""
+        zero = tirx.const(0, self.index_dtype)
+        first = substitute(factor, {**at, **{axis.var: zero for axis in self.c.depth}})
+        *outer, last = first.indices
+        return first.source[(*outer, last + k)]
+
+    def _columns_at(self, column: ir.Expr) -> dict[ir.Var, ir.Expr]:
+        """A column, or behind the last one that one."""
+        if self.columns % self.column_tile:
+            column = tirx.min(column, self.columns - 1)
+        return unravel(column, self.c.columns)
+
+    def _stored(
+        self, at: Position, first_row: ir.Expr, first_column: ir.Expr, place: tuple[int, int]
+    ) -> tirx.Stmt:
+        (i, j), c = place, self.c
+        row, column = first_row + i, first_column + j
+        here = {**at, **unravel(row, c.rows), **unravel(column, c.columns)}
+        made = {c.product: self.sums[i * self.column_tile + j]}
+
+        def stored(one: Stored) -> tirx.Stmt:
+            there = one.at(here)
+            return tirx.BufferStore(there.output, substitute(there.value, made), there.index)
+
+        store = sequence([stored(one) for one in c.stores])
+        # The last panel has `rest` rows, or columns; before them none is beyond the product.
+        tiles = ((row, i, self.rows, self.row_tile), (column, j, self.columns, self.column_tile))
+        for at_axis, offset, extent, tile in tiles:
+            if (rest := extent % tile) and offset >= rest:
+                store = tirx.IfThenElse(at_axis < extent, store, None)
+        return store
+
+    def _in_registers(self, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
+        tile = [(i, j) for i in range(self.row_tile) for j in range(self.column_tile)]
+        return sequence([body(i, j) for i, j in tile])
+
+    def _loop(self, extent: int, body: Callable[[ir.Expr], tirx.Stmt], name: str) -> tirx.Stmt:
+        return loop(extent, body, name, dtype=self.index_dtype)
+
+
+def _tile(extent: int, most: int) -> int:
+    """The tile of at most `most` rows that wastes least, the larger of equals."""
+    return min(
+        range(1, min(extent, most) + 1), key=lambda tile: (-(-extent // tile) * (tile + 2), -tile)
+    )
+
+
+def _at(axes: Sequence[Axis], position: Sequence[ir.Expr]) -> dict[ir.Var, ir.Expr]:
+    return {axis.var: i for axis, i in zip(axes, position, strict=True)}
