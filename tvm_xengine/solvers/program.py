@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Columns = NDArray[np.int64]
 
+ABSENT = -1
+"""Stands in a grid of columns where there is none."""
 
 _TOLERANCE = 1e-6
 """The default feasibility tolerance of SCIP and Gurobi."""

@@ -19,6 +19,7 @@ from tvm_xengine.solvers.astar.walk import (
     needs,
 )
 from tvm_xengine.solvers.compiled import inlined
+from tvm_xengine.solvers.indexed import NONE
 
 _NEVER = 1e30
 """What it costs to lose a tensor that nothing brings back: above every value of a schedule, and finite, so
@@ -179,7 +180,7 @@ def _next_choice(e: Expansion, move: Move, k: int, choice: int) -> int:
     if choice <= DROP and b.loss[k] < _NEVER:
         return DROP
     if np.isfinite(cheapest_copy(p, row, j, d)):
-        return -1
+        return NONE
     old = p.update_of[j]
     for r in range(max(0, choice - SAVE), p.is_capacitated.size):
         if r == d or not p.may_save[r, j] or has(row, r * words, j) or is_overwritten(p, row, r, j):
@@ -187,4 +188,4 @@ def _next_choice(e: Expansion, move: Move, k: int, choice: int) -> int:
         if old >= 0 and p.home[old] == r:
             continue
         return SAVE + r
-    return -1
+    return NONE

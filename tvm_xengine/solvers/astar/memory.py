@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.view import Words
 from tvm_xengine.solvers.compiled import inlined
+from tvm_xengine.solvers.indexed import NONE
 
 COUNT, OPEN, EXPANDED, GOAL, WAYS, MOST_WAYS = range(6)
 """Positions in `Memory.counter`."""
@@ -41,11 +42,11 @@ class Memory(NamedTuple):
     parent, move
         How it was reached, shape (N,).
     table
-        Where each state stands in `rows`, by hash, -1 where free; a power of two long.
+        Where each state stands in `rows`, by hash, `NONE` where free; a power of two long.
     key, tie, state
         The heap: smallest sum first, among equals the most paid.
     counter
-        States seen, open entries of the heap, states expanded, the goal reached or -1, ways to
+        States seen, open entries of the heap, states expanded, the goal reached or `NONE`, ways to
         make room that were tried in this slice, and how many may be in one expansion.
     """
 
@@ -64,7 +65,7 @@ class Memory(NamedTuple):
 
 def nothing_known(width: int) -> Known:
     """An empty `Known` for the first search, over rows of so many words."""
-    return Known(np.empty((1, width), np.uint64), np.empty(1), np.full(2, -1, np.int32))
+    return Known(np.empty((1, width), np.uint64), np.empty(1), np.full(2, NONE, np.int32))
 
 
 def known_after(m: Memory, value: float) -> Known:
@@ -86,11 +87,11 @@ def new_memory(capacity: int, known: Known) -> Memory:
         np.empty(capacity),
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int32),
-        np.full(slots, -1, np.int32),
+        np.full(slots, NONE, np.int32),
         np.empty(2 * capacity),
         np.empty(2 * capacity),
         np.empty(2 * capacity, np.int32),
-        np.array([0, 0, 0, -1, 0, _MOST_WAYS], np.int64),
+        np.array([0, 0, 0, NONE, 0, _MOST_WAYS], np.int64),
         known,
     )
 

@@ -84,7 +84,7 @@ class Move(NamedTuple):
     code
         ``op * D + device``, or ``n * D + tensor * D + device`` of a copy.
     op, tensor
-        What is run or copied, the other is -1.
+        What is run or copied, the other is `NONE`.
     device
         Where that happens.
     weight

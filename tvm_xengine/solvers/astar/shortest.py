@@ -37,6 +37,7 @@ from tvm_xengine.solvers.astar.moves import copy, may_copy, run
 from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, is_finished, needs, relevance
 from tvm_xengine.solvers.compiled import entry, inlined
+from tvm_xengine.solvers.indexed import NONE
 
 RUNNING, EXHAUSTED, FOUND, FULL = range(4)
 """What `advance` answers."""
@@ -47,7 +48,7 @@ def begin(p: StateView, c: Covers, m: Memory, b: MoveScratch, first: Words) -> N
     """Open the first state."""
     assign(m.rows[0], first)
     m.paid[0] = 0.0
-    m.parent[0] = -1
+    m.parent[0] = NONE
     m.least[0] = estimate(p, c, first, b.inner)
     m.table[find(m, first)] = 0
     m.counter[COUNT] = 1
@@ -105,7 +106,7 @@ def _expand(e: Expansion) -> None:
     for number in range((ops * kernels + p.must_end_on.size) * devices):
         d, which = number % devices, number // devices
         if which < ops * kernels:
-            i, j, kernel = which // kernels, -1, which % kernels
+            i, j, kernel = which // kernels, NONE, which % kernels
             code = i * devices + d
             if not b.is_relevant[i] or not np.isfinite(p.compute_value[i, d]):
                 continue
@@ -113,7 +114,7 @@ def _expand(e: Expansion) -> None:
                 continue
             weight, units, unread = run(e, i, d, kernel)
         else:
-            i, j = -1, which - ops * kernels
+            i, j = NONE, which - ops * kernels
             code = (ops + j) * devices + d
             if not may_copy(p, row, b, j, d, is_needed):
                 continue

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
+from tvm_xengine.solvers.indexed import ANYWHERE, NONE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 
 WORD = 64
@@ -44,9 +44,9 @@ class StateView(NamedTuple):
     home, must_end_on, update_of, producer
         As in `IndexedProblem`, shape (J,).
     result_of
-        For each updated state its update's result, else -1, shape (J,).
+        For each updated state its update's result, else `NONE`, shape (J,).
     mark
-        For each updated state the bit that notes it as overwritten, else -1, shape (J,).
+        For each updated state the bit that notes it as overwritten, else `NONE`, shape (J,).
     recomputable, makes_one
         Whether an op may be repeated, has one output, shape (n,).
     is_final
@@ -106,10 +106,10 @@ def is_within_reach(indexed: IndexedProblem) -> bool:
 
 def view_of(indexed: IndexedProblem) -> StateView:
     """The arrays of `indexed`."""
-    result_of = np.full(indexed.tensor_count, -1, np.int64)
+    result_of = np.full(indexed.tensor_count, NONE, np.int64)
     results = np.flatnonzero(indexed.update_of >= 0)
     result_of[indexed.update_of[results]] = results
-    mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, -1)
+    mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, NONE)
     is_uncapacitated = uncapacitated_devices(indexed)
     unread = np.array([not ops for ops in indexed.consumers], np.bool_)
     return StateView(

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.exact.copies import Copies, CopiesOverLinks
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import Program, ProgramBuilder, is_set
+from tvm_xengine.solvers.program import ABSENT, Program, ProgramBuilder, is_set
 
 SCOPE = (
     "schedules that first run the ops in the given order, repeat an op at most once on a device"
@@ -60,7 +60,6 @@ SCOPE = (
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
-_ABSENT = -1  # where a grid of columns has none
 
 
 @dataclass(frozen=True)
@@ -179,10 +178,10 @@ class _Draft:
         for d in range(devices):
             keep[d, 0] &= p.home == d
         self.keep = self.builder.grid(keep, is_integer=True)
-        self.made = np.full((devices, n + 1, count), _ABSENT, np.int64)
+        self.made = np.full((devices, n + 1, count), ABSENT, np.int64)
         for i, tensors in enumerate(p.makes):
             for j in tensors:
-                live = np.where(self.is_live[:, j], self.compute[:, :, i], _ABSENT)
+                live = np.where(self.is_live[:, j], self.compute[:, :, i], ABSENT)
                 several = len(tensors) > 1
                 self.made[:, :, j] = self.builder.grid(live >= 0) if several else live
         self.copies = copies.drafted(p, self.builder, (self.keep >= 0) | (self.made >= 0))
@@ -205,7 +204,7 @@ class _Draft:
 
     def kept_next(self, d: int, t: int, j: int) -> int:
         """Column of keep[d,t+1,j], or -1."""
-        return int(self.keep[d, t + 1, j]) if t < self.p.op_count else _ABSENT
+        return int(self.keep[d, t + 1, j]) if t < self.p.op_count else ABSENT
 
     def updates(self) -> Iterable[tuple[int, int, int, int]]:
         """(op, result, state, home of the state) of every update."""
@@ -360,7 +359,7 @@ def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None
             terms = _appears(draft, d, t, j)
             builder.entries([row_of[own]] * len(terms), terms, size)
     for k in slots.tolist():
-        compute = int(draft.compute[d, t, k]) if k >= 0 else _ABSENT
+        compute = int(draft.compute[d, t, k]) if k >= 0 else ABSENT
         if compute >= 0:
             unread = sum(p.size[j] for j in p.makes[k] if not draft.is_live[t, j])
             builder.entries(row_of[k], compute, float(p.workspace[k, d] + unread))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.indexed import NONE, IndexedProblem
 from tvm_xengine.solvers.local_search.blocks import surroundings_of
 from tvm_xengine.solvers.local_search.compiled.anneal import anneal, new_status
 from tvm_xengine.solvers.local_search.compiled.decisions import Decisions, assign, copied
@@ -126,7 +126,7 @@ class Annealer:
         Elsewhere it would be moved back at once: what it needs there has to be evicted first.
         """
         x, run = copied(best), self.view.run.copy()
-        x.device[op], x.redevice[op] = device, -1
+        x.device[op], x.redevice[op] = device, NONE
         run["value"][op, np.arange(self.indexed.device_count) != device] = np.inf
         return self.follow(x, best, most, self.view._replace(run=run))
 

@@ -26,15 +26,15 @@ class Doubt(NamedTuple):
     """An alternative decision for an interval, which may follow a schedule more closely.
 
     Where it drops a tensor in the middle of a use interval, which decisions express only for one tensor
-    behind the first run of an op: `ahead` of `op`, if that is not -1. And where it drops for good
+    behind the first run of an op: `ahead` of `op`, if that is not `NONE`. And where it drops for good
     what would make up for a copy: decisions repeat what they can where that is cheaper.
     """
 
     interval: int
     keep: int
     push: int
-    op: int = -1
-    ahead: int = -1
+    op: int = NONE
+    ahead: int = NONE
 
 
 def decisions_of(indexed: IndexedProblem, schedule: Schedule) -> Decisions:
@@ -119,7 +119,7 @@ def _touches(indexed: IndexedProblem, first_step: dict[int, int]) -> list[list[t
         for k in range(start[i], start[i + 1]):
             touches[item[k]].append((at, k))
     for j in np.flatnonzero(indexed.home != NONE).tolist():
-        touches[j].insert(0, (-1, len(item) + j))
+        touches[j].insert(0, (NONE, len(item) + j))
     return touches
 
 

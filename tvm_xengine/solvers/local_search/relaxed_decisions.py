@@ -94,7 +94,7 @@ def _touches(indexed: IndexedProblem, x: Decisions) -> list[list[tuple[int, int]
     touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
     start, item = indexed.touches
     for j in np.flatnonzero(indexed.home != NONE).tolist():
-        touches[j].append((-1, len(item) + j))
+        touches[j].append((NONE, len(item) + j))
     for place, i in enumerate(x.order.tolist()):
         for k in range(start[i], start[i + 1]):
             touches[item[k]].append((place, k))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.indexed import NONE, IndexedProblem
 from tvm_xengine.solvers.local_search.compiled.decisions import Decisions, assign, copied
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import Scratch
@@ -54,5 +54,5 @@ def _others(x: Decisions, doubts: Sequence[Doubt]) -> Iterator[Decisions]:
         yield other
     for op in np.flatnonzero(x.ahead >= 0).tolist():
         other = copied(x)
-        other.ahead[op] = -1
+        other.ahead[op] = NONE
         yield other

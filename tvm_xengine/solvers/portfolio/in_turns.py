@@ -13,8 +13,6 @@ from tvm_xengine.solvers.portfolio.workers.shortest_path import find_shortest_pa
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.time_source import CountedWork
 
-_WALK_SHARE = 0.4
-"""Of the work that is left for A*; the rest is for relaxations, where it does not end."""
 PROOFS = "proofs"
 """The name of all workers that prove."""
 
@@ -113,7 +111,9 @@ def _steps(task: Task) -> Iterator[None]:
     options, request = task.options, task.request
     is_small = len(task.problem.graph.ops) <= options.open_ops
     if is_small and request.objective is not Objective.MAKESPAN:
-        until_s = request.elapsed_s + min(options.walk_first_s, _WALK_SHARE * request.remaining_s)
+        until_s = request.elapsed_s + min(
+            options.walk_first_s, options.walk_share * request.remaining_s
+        )
         limits = replace(request.limits, time_limit_s=until_s)
         find_shortest_path(replace(task, request=replace(request, limits=limits)))
         yield

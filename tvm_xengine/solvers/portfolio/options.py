@@ -40,6 +40,9 @@ class PortfolioOptions:
         the order of first runs open: its columns grow with the square of the ops. So long a proof for some
         schedules only does not end the solve, because A* proves most of these graphs for every
         schedule by then (``benchmarks/solvers/test_astar.py``).
+    walk_share
+        Of the work that is left, for A* where work is counted; the rest is for relaxations, where A* does
+        not end.
     general_share
         Of the time limit. Until then a proof for some schedules only does not end the solve, since a
         schedule outside may be better. It trades the time of an answer against the scope of its proof.
@@ -78,6 +81,11 @@ class PortfolioOptions:
         Time points of a relaxation in the order of a schedule, at its beginning and where the series
         ends. Few at first, because each solution shows where the next belong; with more than the last
         such a program is as hard as the stage model.
+    stream_share, stream_gap_ratio, least_stream_rise_ratio
+        Share, ratios. One round of programs without time points, for the makespan, gets the share: most take
+        a second, and what is left is for relaxations that look at memory. They are solved to the gap, because
+        the next round raises the bound by more. Where a round raises it by less than the last ratio, whether
+        sets are used is decided in whole numbers next.
     refine_share, least_refine_s
         Share, seconds. One relaxation in the order of a schedule gets half of what one for a bound
         gets: its solution is of use before it is optimal.
@@ -85,6 +93,9 @@ class PortfolioOptions:
         Rounds. So many in a row without anything to try end the series; each waits for a better
         schedule of another part. So many rounds are in the order of the best schedule before one that
         a relaxation proposes has its turn: both have led to best schedules, so they alternate.
+    quick_s
+        Seconds for greedy after an interrupt that came before any schedule: an interrupted command ends
+        within 3 s.
     relaxation
         Of the relaxations themselves.
     """
@@ -99,6 +110,7 @@ class PortfolioOptions:
     cost_share: float = 0.1
     open_ops: int = 24
     walk_first_s: float = 8.0
+    walk_share: float = 0.4
     general_share: float = 0.5
     far_ratio: float = 0.1
     far_share: float = 0.95
@@ -118,10 +130,14 @@ class PortfolioOptions:
     branching_share: float = 0.1
     first_time_points: int = 2
     most_time_points: int = 24
+    stream_share: float = 0.4
+    stream_gap_ratio: float = 1e-3
+    least_stream_rise_ratio: float = 1e-3
     refine_share: float = 0.15
     least_refine_s: float = 2.0
     most_idle: int = 10
     rounds_between: int = 1
+    quick_s: float = 1.0
     relaxation: RelaxationOptions = field(default_factory=RelaxationOptions)
 
 

@@ -7,12 +7,10 @@ import time
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import SolveResult
-
-_GREEDY_S = 1.0
-"""An interrupted command ends within 3 s."""
 
 
 def quick_answer(problem: Problem, request: Request) -> SolveResult:
@@ -21,7 +19,7 @@ def quick_answer(problem: Problem, request: Request) -> SolveResult:
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")
     if best.value is None:
-        until_s = time.perf_counter() + _GREEDY_S
+        until_s = time.perf_counter() + DEFAULTS.quick_s
         found = greedy_schedule(
             problem, objective=request.objective, may_go_on=lambda: time.perf_counter() < until_s
         )

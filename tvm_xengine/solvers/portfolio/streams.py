@@ -17,14 +17,6 @@ from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams
 from tvm_xengine.solvers.relaxation.stream_cuts import broken_cuts
 
-_LEAST_RISE_RATIO = 1e-3
-"""Of the bound. Where a round raises it by less, whether sets are used is decided in whole numbers next."""
-_GAP_RATIO = 1e-3
-"""To which a program is solved: the next round raises it by more."""
-_ROUND_SHARE = 0.4
-"""Of the time that is left for one round of these programs: most take a second, and what is left is for
-relaxations that look at memory."""
-
 
 def stream_bounds(
     context: Context, relaxations: Relaxations, run: RunProgram, run_apart: RunProgram
@@ -33,24 +25,28 @@ def stream_bounds(
 
     First of linear programs, then of programs in which sets are used or not; on small graphs all is whole.
     """
-    request, options = context.task.request, context.task.options.relaxation
-    is_small = relaxations.indexed.op_count <= options.small_ops
+    request, options = context.task.request, context.task.options
+    is_small = relaxations.indexed.op_count <= options.relaxation.small_ops
     is_linear, last = True, 0.0
     while not context.task.is_over:
         model = relaxations.at(())
         assert model.streams is not None
-        limit_s = _ROUND_SHARE * request.remaining_s
+        limit_s = options.stream_share * request.remaining_s
         if is_linear:
             program, solve = model.program.relaxed(), run_apart
         else:
             program = model.program if is_small else _with_whole_sets(model.program, model.streams)
             solve = run
-        answer = solve(program, BackendOptions(limit_s, _GAP_RATIO, seed=request.seed), last)
+        answer = solve(
+            program, BackendOptions(limit_s, options.stream_gap_ratio, seed=request.seed), last
+        )
         bound = answer.bound if math.isfinite(answer.bound) else last
         rise, last = bound - last, max(bound, last)
         broken: tuple[StreamCut, ...] = ()
         if answer.x is not None and answer.value is not None:
-            broken = broken_cuts(model.streams, answer.x, max(last, answer.value))
+            broken = broken_cuts(
+                model.streams, answer.x, max(last, answer.value), options.relaxation
+            )
             decisions = placed_decisions(
                 relaxations.indexed, model.streams.devices(answer.x), model.streams.order(answer.x)
             )
@@ -58,7 +54,7 @@ def stream_bounds(
         cuts = tuple(cut for cut in broken if cut not in relaxations.cuts)
         relaxations = replace(relaxations, cuts=(*relaxations.cuts, *cuts))
         yield last, relaxations
-        is_stuck = not cuts or rise <= _LEAST_RISE_RATIO * last
+        is_stuck = not cuts or rise <= options.least_stream_rise_ratio * last
         if is_stuck and not is_linear:
             return
         is_linear &= not is_stuck

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program, is_set
+from tvm_xengine.solvers.program import ABSENT, Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles
 from tvm_xengine.solvers.published.checkmate import draft_one_device, state_copies
 from tvm_xengine.solvers.published.cuts import Cut, no_good
 from tvm_xengine.solvers.published.stages import (
-    ABSENT,
     Grid,
     StageDraft,
     keep_only_what_was_there,

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.program import ProgramBuilder
 from tvm_xengine.solvers.published.bundles import Bundles
 
-ABSENT = -1  # where a grid of columns has none
 Grid = NDArray[np.int64]
 Terms = list[tuple[int, float]]
 

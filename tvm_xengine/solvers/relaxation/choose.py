@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import live_bytes
-from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.indexed import NONE, IndexedProblem
 from tvm_xengine.solvers.relaxation.options import DEFAULTS, RelaxationOptions
 from tvm_xengine.solvers.relaxation.periods import depend_on_each_other
 
@@ -92,7 +92,7 @@ def trunk_of(
     for op, pressure in pressed:
         weight[op] += pressure - least_ratio
     length = np.zeros(indexed.op_count)
-    before = np.full(indexed.op_count, -1)
+    before = np.full(indexed.op_count, NONE)
     for i, tensors in enumerate(indexed.reads):
         producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]
         if producers:

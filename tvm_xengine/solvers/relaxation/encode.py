@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.needless_steps import survivors_of
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.program import ABSENT
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel
-
-_ABSENT = -1  # where a grid of columns has none
 
 
 def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.float64] | None:
@@ -59,8 +58,8 @@ class _Encoding:
         self._at_once = model.at_once
         self._is_early = self._at_once & ever_there
         self._resident = p.at_home | (self._is_early & (p.producer < 0))
-        self._first_period = np.full(p.op_count, _ABSENT)
-        self._first_device = np.full(p.op_count, _ABSENT)
+        self._first_period = np.full(p.op_count, ABSENT)
+        self._first_device = np.full(p.op_count, ABSENT)
         self._period = 0
 
     def run(self, i: int, d: int, workspace: int) -> None:
@@ -77,7 +76,7 @@ class _Encoding:
             columns, takes = model.run[at, d, i], model.run_takes[at, d, i]
         else:
             columns, takes = model.run[self._period, d, i], model.run_takes[self._period, d, i]
-        if columns != _ABSENT:
+        if columns != ABSENT:
             self._take(takes, p.kernels.workspace[i, d] <= workspace)
         _set_where_there_is_one(self._x, columns, np.True_)
         if is_first:
@@ -98,8 +97,8 @@ class _Encoding:
 
     def _take(self, takes: NDArray[np.int64], fits: NDArray[np.bool_]) -> None:
         """Note the cheapest kernel with which a run of the period is made."""
-        taken = takes[fits & (takes != _ABSENT)]
-        known = takes[takes != _ABSENT]
+        taken = takes[fits & (takes != ABSENT)]
+        known = takes[takes != ABSENT]
         if taken.size and not self._x[known[known >= taken[-1]]].any():
             self._x[known] = 0.0
             self._x[taken[-1]] = 1.0
@@ -146,7 +145,7 @@ def _ever_there(p: IndexedProblem, steps: Sequence[Step]) -> NDArray[np.bool_]:
 def _set_where_there_is_one(
     x: NDArray[np.float64], columns: NDArray[np.int64], values: NDArray[np.bool_] | np.bool_
 ) -> None:
-    exists = columns != _ABSENT
+    exists = columns != ABSENT
     x[columns[exists]] = np.broadcast_to(values, np.shape(columns))[exists]
 
 
@@ -154,12 +153,12 @@ def _set_holds(model: TimePointModel, x: NDArray[np.float64]) -> None:
     """What is kept at a time point, and neither made nor copied before it, was held until then."""
     p = model.indexed
     held = np.zeros(model.held.shape)
-    for k, d, j in zip(*(axis.tolist() for axis in np.nonzero(model.hold != _ABSENT)), strict=True):
-        run = int(model.run[k, d, p.producer[j]]) if p.producer[j] >= 0 else _ABSENT
+    for k, d, j in zip(*(axis.tolist() for axis in np.nonzero(model.hold != ABSENT)), strict=True):
+        run = int(model.run[k, d, p.producer[j]]) if p.producer[j] >= 0 else ABSENT
         copies = [int(model.copy[k, e, j]) for e, (_, b) in enumerate(p.links) if b == d]
-        renewed = any(column != _ABSENT and x[column] > 0.5 for column in (run, *copies))
+        renewed = any(column != ABSENT and x[column] > 0.5 for column in (run, *copies))
         if x[model.keep[k, d, j]] > 0.5 and not renewed:
             x[model.hold[k, d, j]] = 1.0
             held[k, d] += p.size[j] / p.budget[d]
-    exists = model.held != _ABSENT
+    exists = model.held != ABSENT
     x[model.held[exists]] = held[exists]

@@ -40,6 +40,10 @@ class RelaxationOptions:
     near_ratio
         Share of the largest rise. Candidates this close to it are taken as equal, and the one in the
         middle is chosen, from which neighbours on both sides profit.
+    least_broken_ratio, most_cuts
+        Of the value; sets of jobs of a stream. Rows that a solution breaks by less raise the bound by less
+        than solving again is worth. The sets that are broken most are nearly the same, and each takes a row
+        for every member.
     """
 
     small_ops: int = 60
@@ -51,6 +55,8 @@ class RelaxationOptions:
     most_chosen: int = 3
     least_rise_ratio: float = 5e-4
     near_ratio: float = 0.8
+    least_broken_ratio: float = 1e-3
+    most_cuts: int = 2
 
 
 DEFAULTS = RelaxationOptions()

@@ -44,10 +44,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.program import ABSENT, Program
 from tvm_xengine.solvers.relaxation.head_and_tail import HeadsAndTails
 from tvm_xengine.solvers.relaxation.periods import Periods
-from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Grid
+from tvm_xengine.solvers.relaxation.rows.draft import Draft, Grid
 from tvm_xengine.solvers.relaxation.rows.first_runs import StreamCut, Streams, follow_first_runs
 from tvm_xengine.solvers.relaxation.rows.memory import fit_while_running, stay_within_budgets
 from tvm_xengine.solvers.relaxation.rows.period_times import fit_periods

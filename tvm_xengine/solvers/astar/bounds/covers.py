@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.bounds.potentials import Potential, Rest
 from tvm_xengine.solvers.astar.view import WORD, StateView
-from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
+from tvm_xengine.solvers.indexed import NONE, NOWHERE, IndexedProblem
 
 _TIME_POINTS = 3
 _LARGE_STATE = 7
@@ -33,20 +33,20 @@ class Covers(NamedTuple):
     Attributes
     ----------
     device
-        The capacitated device looked at, -1 without any time point.
+        The capacitated device looked at, `NONE` without any time point.
     op
         The op of each time point, shape (M,).
     state
         Large state homed on the device, shape (K,).
     cover
-        For each time point the minimal sets of state that make room, as bits, -1 for none, (M, C).
+        For each time point the minimal sets of state that make room, as bits, `NONE` for none, (M, C).
     constant
         Of each potential, shape (2 S,): first those in which the time points of a subset do not run
         on the device, by subset; then the same with free copies of `state` to and from it.
     table
         What each byte of a state's words adds, shape (2 S, B, 256).
     word, shift
-        Which word (-1 for the needed ops) and which bits of it byte b is, shape (B,).
+        Which word (`NONE` for the needed ops) and which bits of it byte b is, shape (B,).
     """
 
     device: int
@@ -95,7 +95,7 @@ def make_covers(indexed: IndexedProblem, view: StateView) -> Covers:
 
 def _tightest(indexed: IndexedProblem, view: StateView) -> tuple[int, list[int], list[int]]:
     """(device, its large state, the ops that ask most of it), -1 and nothing if none is short."""
-    best: tuple[float, int, list[int], list[int]] = (0.0, -1, [], [])
+    best: tuple[float, int, list[int], list[int]] = (0.0, NONE, [], [])
     for d in np.flatnonzero(view.is_capacitated).tolist():
         state = _large_state(indexed, view, d)
         excess = {
@@ -147,7 +147,7 @@ def _tables(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.uint64]]:
     """What every byte of the needed ops and of each device's tensors adds to each potential."""
     words = -(-indexed.tensor_count // WORD)
-    ops = [(-1, b, slice(b, b + 8)) for b in range(0, indexed.op_count, 8)]
+    ops = [(NONE, b, slice(b, b + 8)) for b in range(0, indexed.op_count, 8)]
     tensors = [
         (d * words + j // WORD, j % WORD, slice(j, j + 8), d)
         for d in range(indexed.device_count)

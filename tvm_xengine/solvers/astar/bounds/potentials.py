@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_matrix
 
-from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
+from tvm_xengine.solvers.indexed import ANYWHERE, NONE, NOWHERE, IndexedProblem
 
 _ROUNDING = 1e-7
 """By how much a bound is lowered for the tolerances of the linear program."""
@@ -134,7 +134,7 @@ class Rest:
             if end not in (ANYWHERE, NOWHERE):  # the op of an output that is nowhere is needed
                 self._row(self._arrives(end, j), at=(end, j), lower=1.0)
 
-    def _arrives(self, d: int, j: int, *, but_from: int = -1) -> list[tuple[int, float]]:
+    def _arrives(self, d: int, j: int, *, but_from: int = NONE) -> list[tuple[int, float]]:
         terms = [
             (self.copy[a, d, j], 1.0) for a in range(self.p.device_count) if a not in (d, but_from)
         ]

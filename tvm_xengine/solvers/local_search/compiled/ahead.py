@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.blocks import Surroundings
 from tvm_xengine.solvers.local_search.compiled.decisions import BRING, Decisions, moved
 from tvm_xengine.solvers.local_search.compiled.intervals import any_return, begin_of, interval_at
@@ -24,7 +25,7 @@ def bring_ahead(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: Ran
         for k in range(len(x.order)):
             i = x.order[(start + k) % len(x.order)]
             if x.ahead[i] >= 0:
-                change(x, c, AHEAD, i, -1)
+                change(x, c, AHEAD, i, NONE)
                 return
     for _ in range(30):
         t, d, place = any_return(g, x, w, c)

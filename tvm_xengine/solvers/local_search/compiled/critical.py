@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.blocks import Surroundings
 from tvm_xengine.solvers.local_search.compiled.decisions import Decisions
 from tvm_xengine.solvers.local_search.compiled.random_source import RandomSource, below
@@ -54,7 +55,7 @@ def _critical_step(g: SearchView, w: Scratch, c: RandomSource) -> int:
     last = 0.0
     for s in range(w.counted[STEPS]):
         last = max(last, w.step[s].end_us)
-    awaited, chosen, count = last, -1, 0
+    awaited, chosen, count = last, NONE, 0
     for back in range(w.counted[STEPS]):
         s = w.counted[STEPS] - 1 - back
         wait = awaited - w.step[s].end_us

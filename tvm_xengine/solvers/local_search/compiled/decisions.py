@@ -28,7 +28,7 @@ class Decisions(NamedTuple):
     order, position
         Op at each place of the order of first computations, and its inverse.
     device, redevice
-        Where each op runs first, and where again (-1: where the result is needed).
+        Where each op runs first, and where again (`NONE`: where the result is needed).
     keep, push, level
         For each interval. When it begins the tensor is copied to the devices in the mask `push`
         and dropped from those not in the mask `keep`. What is brought back for the sake of
@@ -36,7 +36,7 @@ class Decisions(NamedTuple):
         Interval k < touches begins after touch k; interval touches + t before tensor t's first touch.
     ahead
         For each op a tensor that is brought somewhere or dropped right after its first run, as
-        `moved` says, or -1. So a tensor can be made once more before what it is made from is
+        `moved` says, or `NONE`. So a tensor can be made once more before what it is made from is
         overwritten, and can leave in the middle of an interval, where it was needed until then to make
         something else again, or return before the op that needs it.
     """

@@ -87,7 +87,7 @@ def evict(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSou
 @inner
 def _idle_tensor(g: SearchView, w: Scratch, c: RandomSource, step: int, d: int) -> int:
     """A large tensor that is on device d during a step which does not touch it; `NONE` without one."""
-    best = -1
+    best = NONE
     for _ in range(_DRAWS):
         k = below(c, w.counted[STAYS])
         stay = w.stay[k]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.blocks import Surroundings
 from tvm_xengine.solvers.local_search.compiled.decisions import Decisions
 from tvm_xengine.solvers.local_search.compiled.random_source import (
@@ -19,8 +20,8 @@ from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 @inner
 def interval_at(g: SearchView, n: Surroundings, x: Decisions, t: int, place: int) -> int:
-    """The interval of tensor t while the op at `place` is served; -1 before t is made."""
-    interval = len(g.touch) + t if g.tensor[t].producer < 0 else -1
+    """The interval of tensor t while the op at `place` is served; `NONE` before t is made."""
+    interval = len(g.touch) + t if g.tensor[t].producer < 0 else NONE
     latest = -1
     for k in range(n.touch_at[t], n.touch_at[t + 1]):
         at = x.position[g.touch_op[n.touch[k]]]
@@ -51,13 +52,13 @@ def next_touch(g: SearchView, n: Surroundings, x: Decisions, t: int, place: int)
 def any_return(g: SearchView, x: Decisions, w: Scratch, c: RandomSource) -> tuple[int, int, int]:
     """A tensor that a random step of the last decode brings back, where, and for which place.
 
-    The tensor is -1 where the step that was drawn brings nothing back.
+    The tensor is `NONE` where the step that was drawn brings nothing back.
     """
     step = w.step[below(c, max(1, w.counted[STEPS]))]
     if step.kind == TRANSFER:
         return step.item, step.dst, step.place
     if x.position[step.item] == step.place:
-        return -1, -1, step.place
+        return NONE, NONE, step.place
     k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
     return g.made[g.op[step.item].made_at + k], step.src, step.place
 

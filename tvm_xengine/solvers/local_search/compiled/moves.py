@@ -76,25 +76,25 @@ def propose(
 
 @inner
 def _changed_interval(x: Decisions, c: RandomSource) -> int:
-    """A random interval in which something is dropped; -1 if none was hit on."""
+    """A random interval in which something is dropped; `NONE` if none was hit on."""
     for _ in range(100):
         interval = below(c, len(x.keep))
         if x.keep[interval] != EVERYWHERE or x.push[interval] != 0:
             return int(interval)
-    return -1
+    return NONE
 
 
 @inner
 def _restore(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSource) -> None:
     """Hold what is recomputed or copied in the last decode, or hold it from an earlier return on."""
-    interval = -1
+    interval = NONE
     for _ in range(30):
         t, _, place = any_return(g, x, w, c)
         if t >= 0:
             interval = interval_at(g, n, x, t, place)
         if interval >= 0 and (x.keep[interval] != EVERYWHERE or x.push[interval] != 0):
             break
-        interval = -1
+        interval = NONE
     if interval < 0:
         interval = _changed_interval(x, c)
     if interval < 0:

@@ -42,7 +42,7 @@ class Scratch(NamedTuple):
         Per tensor: masks of the devices it is ``on`` and where it was ``overwritten``, the
         current use ``interval``, how often it ``returned`` in it, where it was made last.
     stay_of
-        Current stay of each tensor on each device, or -1.
+        Current stay of each tensor on each device, or `NONE`.
     value
         Sum of the values of the steps so far.
     """

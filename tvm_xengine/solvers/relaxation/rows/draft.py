@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import ProgramBuilder
+from tvm_xengine.solvers.program import ABSENT, ProgramBuilder
 from tvm_xengine.solvers.relaxation.periods import Periods
 from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once, uncapacitated_devices
 
@@ -14,7 +14,6 @@ Grid = NDArray[np.int64]
 """Columns by period, device, and op or tensor."""
 Terms = list[tuple[int, float]]
 """Columns and their coefficients."""
-ABSENT = -1
 """Where a grid of columns has none."""
 
 

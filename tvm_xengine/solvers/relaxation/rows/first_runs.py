@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_xengine.solvers.indexed import Floats
+from tvm_xengine.solvers.program import ABSENT
 from tvm_xengine.solvers.relaxation.head_and_tail import HeadsAndTails
-from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Grid, Terms
+from tvm_xengine.solvers.relaxation.rows.draft import Draft, Grid, Terms
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.solvers.program import ABSENT
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits
-from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Grid, Terms
+from tvm_xengine.solvers.relaxation.rows.draft import Draft, Grid, Terms
 from tvm_xengine.solvers.relaxation.rows.weights import loads_of
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE
-from tvm_xengine.solvers.relaxation.rows.draft import ABSENT, Draft, Terms
+from tvm_xengine.solvers.program import ABSENT
+from tvm_xengine.solvers.relaxation.rows.draft import Draft, Terms
 
 
 def run_every_op(draft: Draft) -> None:
