@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Step, Transfer
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
+
+Scheduled = tuple[Problem, list[Step]]
 
 UNIT_BYTES = 64
 """Every size and budget that is drawn is a multiple of this."""
@@ -125,6 +128,43 @@ def problems(
         least = (sum if together else max)([t.size_bytes // UNIT_BYTES for t in at_home] or [0])
         budgets[name] = UNIT_BYTES * (max(1, least) + draw(st.integers(0, total)))
     return Problem(graph, platform.with_budgets(budgets), costs, home)
+
+
+@st.composite
+def scheduled(draw: st.DrawFn, *, max_devices: int = 3) -> Scheduled:
+    """Problems with computations and copies of a schedule, which may exceed the budgets."""
+    problem = draw(problems(max_devices=max_devices))
+    steps = _run_somehow(draw, problem)
+    assume(steps)
+    return problem, steps
+
+
+def _run_somehow(draw: st.DrawFn, problem: Problem) -> list[Step]:
+    """Computations in order on devices that have their inputs after copies; empty where links lack."""
+    steps: list[Step] = []
+    there = {(name, device) for name, device in problem.home.items()}
+    for op in problem.graph.ops:
+        device = draw(st.sampled_from(sorted(problem.costs[op.name])))
+        for name in problem.graph.reads[op.name]:
+            if (name, device) not in there:
+                sources = [s for s, d in problem.platform.link_between if d == device]
+                source = next((s for s in sources if (name, s) in there), None)
+                if source is None:
+                    return []
+                steps.append(Transfer(name, source, device))
+                there.add((name, device))
+        steps.append(Compute(op.name, device))
+        there -= {(state, device) for _, state in op.updates}
+        there |= {(name, device) for name in op.outputs}
+        for output, state in op.updates:
+            home = problem.home[state]
+            if home != device:
+                if (device, home) not in problem.platform.link_between:
+                    return []
+                steps.append(Transfer(output, device, home))
+                there.add((output, home))
+                there.discard((state, home))
+    return steps
 
 
 def _add_op(draw: st.DrawFn, draft: _Draft, i: int) -> None:

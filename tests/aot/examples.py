@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -118,6 +119,12 @@ def export(
         selftest_steps=selftest_steps,
     )
     return export_step(model, training, options, directory)
+
+
+def need_compiler(name: str) -> None:
+    """Skip, visibly, where a compiler of this machine is missing."""
+    if shutil.which(name) is None:
+        pytest.skip(f"needs the Debian package {name}")
 
 
 def need_tools(target: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.aot.examples import attention, export, need_tools, tiny_mlp
+from tests.aot.examples import attention, export, need_compiler, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
@@ -76,8 +76,7 @@ class Session:
 def test_self_test_passes_under_sanitizers(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian packages {compiler}")
+    need_compiler(compiler)
     build = selftest_build(report.directory, report.package, *SANITIZED, compiler=compiler)
     build_program(report.directory, report.package, build, tmp_path / "selftest")
     done = run_program(tmp_path / "selftest", report.package.target)

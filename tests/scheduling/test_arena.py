@@ -6,15 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.layouts import check_layout
-from tests.scheduling.test_simulate import chain, on, run_somehow
-from tests.strategies import cases, problems
+from tests.scheduling.test_simulate import chain, on
+from tests.strategies import Scheduled, cases, scheduled
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.arena import packing
 from tvm_xengine.scheduling.arena.apart import check_apart, state_bytes, transient_bytes
 from tvm_xengine.scheduling.arena.packing import Items, pack
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.compiled import as_written
-from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import with_frees
 from tvm_xengine.scheduling.simulate import simulate
 
@@ -35,13 +34,11 @@ def test_state_lies_at_the_bottom_and_keeps_its_address() -> None:
 
 
 @settings(max_examples=cases(100))
-@given(problems(max_devices=3), st.data(), st.booleans(), st.booleans())
+@given(scheduled(), st.booleans(), st.booleans())
 def test_nothing_that_lives_together_shares_a_byte(
-    problem: Problem, data: st.DataObject, reserve_home: bool, state_apart: bool
+    given_steps: Scheduled, reserve_home: bool, state_apart: bool
 ) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
     problem = replace(problem, state_apart=state_apart)
@@ -52,13 +49,9 @@ def test_nothing_that_lives_together_shares_a_byte(
 
 
 @settings(max_examples=cases(50))
-@given(problems(max_devices=3), st.data())
-def test_reserved_state_lies_below_everything_that_goes(
-    problem: Problem, data: st.DataObject
-) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+@given(scheduled())
+def test_reserved_state_lies_below_everything_that_goes(given_steps: Scheduled) -> None:
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     arenas = plan_arenas(problem, schedule, reserve_home=True)
     whole = (0, len(schedule.steps))
@@ -70,13 +63,9 @@ def test_reserved_state_lies_below_everything_that_goes(
 
 
 @settings(max_examples=cases(100))
-@given(problems(max_devices=3), st.data())
-def test_state_that_lies_apart_has_nothing_across_its_line(
-    problem: Problem, data: st.DataObject
-) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+@given(scheduled())
+def test_state_that_lies_apart_has_nothing_across_its_line(given_steps: Scheduled) -> None:
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     apart = plan_arenas(replace(problem, state_apart=True), schedule)
     check_apart(problem, schedule, apart)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.layouts import check_layout
-from tests.scheduling.test_simulate import run_somehow
-from tests.strategies import cases, problems
+from tests.strategies import Scheduled, cases, scheduled
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams import in_time
@@ -133,11 +132,9 @@ def test_one_device_runs_the_step_where_two_save_less_than_their_start(
 
 
 @settings(max_examples=cases(150))
-@given(problems(max_devices=3), st.data())
-def test_nobody_waits_for_bytes_in_a_layout_in_time(problem: Problem, data: st.DataObject) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+@given(scheduled())
+def test_nobody_waits_for_bytes_in_a_layout_in_time(given_steps: Scheduled) -> None:
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     problem = problem.with_budgets(dict.fromkeys(problem.platform.index, UNLIMITED_BYTES))
     free = simulate(problem, schedule)
@@ -170,13 +167,11 @@ def test_a_plan_beyond_the_budgets_gets_a_layout_that_fits(monkeypatch: pytest.M
 
 
 @settings(max_examples=cases(100))
-@given(problems(max_devices=3), st.data())
+@given(scheduled(), st.data())
 def test_layouts_with_fewer_waits_hold_what_lives_together_apart(
-    problem: Problem, data: st.DataObject
+    given_steps: Scheduled, data: st.DataObject
 ) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     reserve_home = data.draw(st.booleans())
     problem = problem.with_budgets(dict.fromkeys(problem.platform.index, UNLIMITED_BYTES))

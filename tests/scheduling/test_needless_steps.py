@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scheduling.test_simulate import run_somehow
-from tests.strategies import cases, problems
+from tests.strategies import Scheduled, cases, scheduled
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.needless_steps import without_dead_steps, without_idle_steps
@@ -26,13 +25,11 @@ from tvm_xengine.scheduling.simulate import simulate
 
 
 @settings(max_examples=cases(150))
-@given(problems(max_devices=3), st.data())
+@given(scheduled(), st.data())
 def test_without_dead_steps_a_schedule_delivers_the_same_in_no_more_time_and_memory(
-    problem: Problem, data: st.DataObject
+    given_steps: Scheduled, data: st.DataObject
 ) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+    problem, steps = given_steps
     clean = without_dead_steps(problem, with_frees(problem, steps))
     assert without_dead_steps(problem, clean) == clean
     # Copies and computations of what is there are put in between, and nobody needs them.
@@ -70,13 +67,9 @@ def test_without_dead_steps_a_schedule_delivers_the_same_in_no_more_time_and_mem
 
 
 @settings(max_examples=cases(150))
-@given(problems(max_devices=3), st.data())
-def test_without_idle_steps_a_schedule_is_valid_and_takes_no_longer(
-    problem: Problem, data: st.DataObject
-) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+@given(scheduled())
+def test_without_idle_steps_a_schedule_is_valid_and_takes_no_longer(given_steps: Scheduled) -> None:
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     try:
         before = simulate(problem, schedule)
@@ -89,7 +82,7 @@ def test_without_idle_steps_a_schedule_is_valid_and_takes_no_longer(
     assert len(shorter.steps) <= len(schedule.steps)
 
 
-def _paged() -> tuple[Problem, list[Step]]:
+def _paged() -> Scheduled:
     """d0 has room for a, b and c at once; a goes to d1 while b is made, and comes back."""
     tensors = (Tensor("x", 0, Role.BATCH), *(Tensor(name, 100) for name in "abc"))
     ops = (

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.strategies import cases, problems
+from tests.strategies import Scheduled, cases, scheduled
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -289,42 +288,12 @@ def test_an_allocation_waits_until_an_overlapped_reader_has_freed_its_memory() -
     assert result.makespan_us == pytest.approx(23.0)
 
 
-def run_somehow(problem: Problem, data: st.DataObject) -> list[Step]:
-    """Computations in order, each on some device that has its inputs after on-demand copies."""
-    steps: list[Step] = []
-    there = {(name, device) for name, device in problem.home.items()}
-    for op in problem.graph.ops:
-        device = data.draw(st.sampled_from(sorted(problem.costs[op.name])))
-        for name in problem.graph.reads[op.name]:
-            if (name, device) not in there:
-                sources = [s for s, d in problem.platform.link_between if d == device]
-                source = next((s for s in sources if (name, s) in there), None)
-                if source is None:
-                    return []
-                steps.append(Transfer(name, source, device))
-                there.add((name, device))
-        steps.append(Compute(op.name, device))
-        there -= {(state, device) for _, state in op.updates}
-        there |= {(name, device) for name in op.outputs}
-        for output, state in op.updates:
-            home = problem.home[state]
-            if home != device:
-                if (device, home) not in problem.platform.link_between:
-                    return []
-                steps.append(Transfer(output, device, home))
-                there.add((output, home))
-                there.discard((state, home))
-    return steps
-
-
 @settings(max_examples=cases(150))
-@given(problems(max_devices=3), st.data())
+@given(scheduled())
 def test_derived_frees_make_any_complete_program_valid_and_are_earliest(
-    problem: Problem, data: st.DataObject
+    given_steps: Scheduled,
 ) -> None:
-    steps = run_somehow(problem, data)
-    if not steps:
-        return
+    problem, steps = given_steps
     schedule = with_frees(problem, steps)
     result = simulate(problem, schedule, enforce_budgets=False)
     handovers_us = 2 * schedule.transfers * (problem.platform.handover_us or 0.0)
@@ -344,9 +313,9 @@ def test_derived_frees_make_any_complete_program_valid_and_are_earliest(
             simulate(problem, Schedule(tuple(moved)), enforce_budgets=False)
 
 
-@given(problems(max_devices=2), st.data())
-def test_a_schedule_survives_json(problem: Problem, data: st.DataObject) -> None:
-    schedule = with_frees(problem, run_somehow(problem, data))
+@given(scheduled(max_devices=2))
+def test_a_schedule_survives_json(given_steps: Scheduled) -> None:
+    schedule = with_frees(*given_steps)
     assert schedule_from_json(schedule_to_json(schedule)) == schedule
 
 

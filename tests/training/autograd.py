@@ -1,5 +1,7 @@
 """Comparing a training step with PyTorch's autograd."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
@@ -9,6 +11,20 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.training.build import build_training_step
+
+
+class Operator(nn.Module):
+    """A function of an input times a parameter, as a row."""
+
+    def __init__(
+        self, function: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x * self.weight).flatten().reshape(1, -1)
 
 
 def exported(module: nn.Module, *inputs: torch.Tensor) -> ForwardModel:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
-from tests.aot.examples import export, need_tools, tiny_mlp
+from tests.aot.examples import export, need_compiler, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED
 from tests.shares import first
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program
@@ -67,8 +67,7 @@ def test_no_sequence_of_calls_touches_other_memory(
 def test_no_sequence_of_a_million_calls_touches_other_memory(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian package {compiler}")
+    need_compiler(compiler)
     assert run_calls(report, tmp_path, compiler, 100, 50 * CALLS) == ""
 
 
@@ -155,8 +154,7 @@ def kind(
 def test_no_sequence_of_calls_of_any_package_touches_other_memory(
     compiler: str, seed: int, calls: int, kind: tuple[ExportReport, list[str]], tmp_path: Path
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian package {compiler}")
+    need_compiler(compiler)
     package, flags = kind
     assert run_calls(package, tmp_path, compiler, seed, calls, *flags) == ""
 

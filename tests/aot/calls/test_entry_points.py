@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tvm import relax
 
 import tvm_xengine as xe
 from tests.aot.calls.test_warnings import warnings_of
-from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
+from tests.aot.examples import MODELS, OPTIMIZERS, export, need_compiler, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, STRICT, Session
 from tests.vm import computed
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
@@ -73,8 +72,7 @@ def test_the_self_test_of_all_entry_points_passes(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
     """It takes every second step over single samples, and compares all with this machine's batches."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian packages {compiler}")
+    need_compiler(compiler)
     build = selftest_build(report.directory, report.package, *SANITIZED, compiler=compiler)
     build_program(report.directory, report.package, build, tmp_path / "selftest")
     done = run_program(tmp_path / "selftest", report.package.target)

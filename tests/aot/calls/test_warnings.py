@@ -1,6 +1,5 @@
 """Compilers have nothing to say about a package, asked for what MISRA C and its like forbid."""
 
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 
 import tvm_xengine as xe
 from benchmarks.embedded.parity.networks import CASES, Attention
-from tests.aot.examples import need_tools
+from tests.aot.examples import need_compiler, need_tools
 from tvm_xengine.aot.check.emulation import compile_flags, library_sources
 from tvm_xengine.aot.export import ExportReport
 
@@ -36,8 +35,7 @@ CLANG = ("-Weverything", "-Wno-padded", "-Wno-declaration-after-statement", "-Wn
 
 def warnings_of(report: ExportReport, compiler: str) -> str:
     """What `compiler` says about the sources and the self-test of a package."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian package {compiler}")
+    need_compiler(compiler)
     package, directory = report.package, report.directory
     sources = [str(directory / name) for name in library_sources(package)]
     sources.append(str(directory / f"{package.name}_selftest.c"))

@@ -1,7 +1,6 @@
 """Checkpoints: what is corrupt, short, foreign or old is refused and changes nothing."""
 
 import ctypes
-import shutil
 import struct
 import zlib
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.aot.examples import export, need_tools, tiny_mlp
+from tests.aot.examples import export, need_compiler, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, Session
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program
 from tvm_xengine.aot.export import ExportReport
@@ -80,8 +79,7 @@ def test_mutated_checkpoints_are_refused(report: ExportReport, tmp_path: Path) -
 def test_ten_thousand_mutated_checkpoints(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian packages {compiler}")
+    need_compiler(compiler)
     assert sum(load_mutated(report, tmp_path, 10_000, compiler)) == 10_000
 
 
@@ -96,8 +94,7 @@ def test_ten_thousand_mutated_checkpoints(
 def test_of_slots_the_newest_sound_one_is_loaded_whenever_power_fails(
     compiler: str, rounds: int, report: ExportReport, tmp_path: Path
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs the Debian packages {compiler}")
+    need_compiler(compiler)
     places = [tensor.place for tensor in report.package.state]
     parts = ",".join(f"{{{place.offset_bytes},{place.size_bytes}}}" for place in places)
     run_c(report, tmp_path, "slots.c", compiler, ROUNDS=rounds, PLACES=parts)

@@ -13,7 +13,7 @@ from torch import nn
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
 from tests.aot.test_package import Session
-from tests.training.autograd import exported, worst_gradient_error
+from tests.training.autograd import Operator, exported, worst_gradient_error
 from tvm_xengine.errors import UnsupportedModelError
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -80,21 +80,18 @@ FEW = (
 pytestmark = pytest.mark.usefixtures("in_float64")
 
 
-class Operator(nn.Module):
-    def __init__(self, function: Function, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.randn(shape))
+class Curved(Operator):
+    """With its cosines beside it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = self.function(x * self.weight).reshape(1, -1)
+        made = super().forward(x)
         return torch.cat([made, made.cos()], 1)
 
 
 class All(nn.Module):
     """All functions side by side, since one compilation costs less than many."""
 
-    def __init__(self, operators: list[Operator]) -> None:
+    def __init__(self, operators: list[Curved]) -> None:
         super().__init__()
         self.operators = nn.ModuleList(operators)
 
@@ -106,7 +103,7 @@ class All(nn.Module):
 
 @pytest.mark.slow
 def test_values_and_gradients_are_those_of_autograd() -> None:
-    module = All([Operator(*OPERATORS[name]) for name in FEW])
+    module = All([Curved(*OPERATORS[name]) for name in FEW])
     x = torch.randn(max(one.weight.numel() for one in module.operators))
     assert worst_gradient_error(exported(module, x), module, x, torch.tensor([1])) < 1e-8
 
@@ -115,12 +112,12 @@ def test_values_and_gradients_are_those_of_autograd() -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_each_is_that_of_autograd(name: str) -> None:
     function, shape = OPERATORS[name]
-    module, x = Operator(function, shape), torch.randn(shape)
+    module, x = Curved(function, shape), torch.randn(shape)
     assert worst_gradient_error(exported(module, x), module, x, torch.tensor([1])) < 1e-8
 
 
 def test_what_has_no_derivative_is_refused() -> None:
-    module = Operator(lambda x: linalg.qr(x, "complete")[0], (5, 3))
+    module = Curved(lambda x: linalg.qr(x, "complete")[0], (5, 3))
     with pytest.raises(UnsupportedModelError, match="PyTorch has no gradient of this form"):
         x = torch.randn(5, 3)
         worst_gradient_error(exported(module, x), module, x, torch.tensor([1]))

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from tests.shares import share
-from tests.training.autograd import exported, worst_gradient_error
+from tests.training.autograd import Operator, exported, worst_gradient_error
 
 CLASSES = torch.tensor([0, 2, 1, 4])
 OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
@@ -105,16 +104,6 @@ OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ..
 }
 
 
-class Operator(nn.Module):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.function, shape = OPERATORS[name]
-        self.weight = nn.Parameter(torch.randn(shape))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x * self.weight).flatten().reshape(1, -1)
-
-
 FAST = (
     *("padded sums over a divisor", "averages that end outside", "sums of volumes", "products"),
     *("minus infinity where masked", "adaptive maxima, uneven", "sums at places"),
@@ -128,6 +117,6 @@ FAST = (
 @pytest.mark.parametrize("name", share(OPERATORS, FAST))
 def test_gradients_are_those_of_autograd(name: str) -> None:
     torch.manual_seed(0)
-    module = Operator(name)
+    module = Operator(*OPERATORS[name])
     x = torch.randn(OPERATORS[name][1])
     assert worst_gradient_error(exported(module, x), module, x, torch.tensor([3])) < 1e-5

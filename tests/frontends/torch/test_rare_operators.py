@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from tests.databases.torch_judge import judge
 from tests.databases.torch_samples import Sample
 from tests.databases.verdict import Status
 from tests.shares import share
-from tests.training.autograd import exported, worst_gradient_error
+from tests.training.autograd import Operator, exported, worst_gradient_error
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.training.build import build_training_step
 
@@ -281,16 +280,6 @@ REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
 
 
 pytestmark = pytest.mark.usefixtures("in_float64")
-
-
-class Operator(nn.Module):
-    def __init__(self, function: Function, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.randn(shape))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x * self.weight).flatten().reshape(1, -1)
 
 
 FAST = (
