@@ -12,6 +12,7 @@ import tvm
 from tvm.target import Target
 from tvm.target import codegen as llvm
 
+from tvm_xengine.cost_models.features.hardware import ASSUMED_CACHES_BYTES
 from tvm_xengine.cost_models.measure.machine import CacheSizes, Machine
 from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.digest import digest
@@ -129,6 +130,11 @@ def data_caches_bytes(folder: Path = _CACHES) -> CacheSizes:
         if kind != "Instruction" and level in sizes:
             sizes[level] = size_bytes
     return sizes[1], sizes[2], sizes[3]
+
+
+def last_cache_bytes() -> int:
+    """Size of the last level of data cache that one core sees; an assumed one where none is known."""
+    return next(filter(None, reversed(data_caches_bytes())), ASSUMED_CACHES_BYTES[-1])
 
 
 def _frequency_mhz() -> float | None:

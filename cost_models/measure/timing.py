@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tvm_xengine.checks.regular_file import memory_bytes
 from tvm_xengine.cost_models.features.hardware import ASSUMED_CACHES_BYTES
-from tvm_xengine.cost_models.measure.caches import COLD, HOT
-from tvm_xengine.cost_models.measure.this_machine import data_caches_bytes
+from tvm_xengine.cost_models.measure.caches import COLD, HOT, MEMORY, STATES
+from tvm_xengine.cost_models.measure.this_machine import data_caches_bytes, last_cache_bytes
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall
@@ -35,8 +35,13 @@ tensors there, those that were just made, and not the others. Of 0, 1/8, 1/2, 1 
 nearest to the times in the step: the sums over LeNet, ResNet-8, DS-CNN and gpt_nano were 0.90 to 1.02 of
 it (docs/cost_models.md)."""
 
-_COLD_CALLS = 15
-"""Of a round at most; each evicts first, which takes about as long as a middling kernel."""
+_EVICTED_LAST_SHARE = 0.75
+"""The same of the last level for steps that do not fit it. Of 1/2, 3/4, 1, 3/2 and 2 of them, 3/4 came
+nearest to the times of single kernels in six steps of 36 to 110 MiB; sums are 0.84 to 1.19 of the step,
+where half of the second level leaves 0.70 to 0.95 (docs/cost_models.md)."""
+
+_COLD_CALLS = {COLD: 15, MEMORY: 5}
+"""Of a round at most; each evicts first, which takes about as long as a middling kernel, or as ten."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,7 @@ class Effort:
     extra_rounds
         So many more at most for a kernel, until `rounds` of them were calm (`calm_rounds`).
     caches
-        `COLD`, as a step leaves them for a kernel, or `HOT`, as the kernel itself does. Kernels of a
-        GPU are timed hot whatever is asked for.
+        One of `STATES`. Kernels of a GPU are timed hot whatever is asked for.
     """
 
     rounds: int = 3
@@ -70,8 +74,8 @@ class Effort:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
-        if self.caches not in (COLD, HOT):
-            raise ValueError(f"caches must be {COLD!r} or {HOT!r}, got {self.caches!r}")
+        if self.caches not in STATES:
+            raise ValueError(f"caches must be one of {', '.join(STATES)}, got {self.caches!r}")
         if self.extra_rounds < 0:
             raise ValueError(f"extra_rounds must be >= 0, got {self.extra_rounds}")
         if not 0 < self.batch_us <= self.round_us:
@@ -162,7 +166,7 @@ def time_kernel_us(
     function = module[call.symbol]
     parallel = call.is_threaded or call.is_among_threads
     with while_kernels_run(spin=may_spin([module]), parallel=parallel):
-        if effort.caches == COLD and call.device == "cpu":
+        if effort.caches != HOT and call.device == "cpu":
             return _cold_calls_us(call, function, arguments, effort, around)
         return _batches_us(call, function, arguments, effort, device)
 
@@ -201,11 +205,13 @@ def _cold_calls_us(
     around: HandedAround,
 ) -> tuple[float, ...]:
     """Times of single calls behind other work, which has taken its part of the caches."""
-    other = _other_memory()
+    other = _other_memory(effort.caches)
     echo = tvm.get_global_func("testing.echo")
     times_us: list[float] = []
     _try_once(call, function, arguments)
-    while len(times_us) < _COLD_CALLS and (len(times_us) < 3 or sum(times_us) < effort.round_us):
+    while len(times_us) < _COLD_CALLS[effort.caches] and (
+        len(times_us) < 3 or sum(times_us) < effort.round_us
+    ):
         around.hand_around()
         other += 1.0
         echo(echo(0))  # brings back what calls from Python need
@@ -232,8 +238,10 @@ def _cold_call_us(
     return max(wall_ns if is_threaded else min(wall_ns, thread_ns), 1) / 1000
 
 
-def _other_memory() -> NDArray[np.float64]:
-    """What is written between two cold calls."""
+def _other_memory(caches: str) -> NDArray[np.float64]:
+    """What is written between two calls that are not hot."""
+    if caches == MEMORY:
+        return np.zeros(int(_EVICTED_LAST_SHARE * last_cache_bytes()) // 8)
     second = data_caches_bytes()[1] or ASSUMED_CACHES_BYTES[1]
     return np.zeros(int(_EVICTED_SHARE * second) // 8)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from tests.scheduling.test_simulate import chain
 from tests.solvers.samples.chains import training_chain
@@ -12,7 +12,7 @@ from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import planner, question
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import Clock
-from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
+from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on, kept_bytes
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams import overlapped
@@ -55,6 +55,28 @@ def test_at_ratio_one_keeping_all_fits() -> None:
     plan = plan_schedule(problem.with_budgets(budgets_for_ratio(problem, 1.0)), QUICK)
     assert plan.result.status is Status.OPTIMAL
     assert plan.simulation.cost_us == 40.0
+
+
+@given(problem=problems())
+def test_what_a_step_keeps_is_known_before_its_costs(problem: Problem) -> None:
+    """To the byte where kernels need no scratch and every tensor is read."""
+    assume(
+        all(
+            problem.graph.consumers[tensor.name]
+            for tensor in problem.graph.bases
+            if tensor.role.is_resident
+        )
+    )
+    plain = {
+        op: {device: replace(cost, workspace_bytes=0) for device, cost in costs.items()}
+        for op, costs in problem.costs.items()
+    }
+    platform = replace(problem.platform, alignment_bytes=1)
+    problem = replace(problem, costs=plain, platform=platform)
+    device = problem.platform.home
+    if all(device in there for there in plain.values()):
+        simulation = simulate(*keep_all_on(problem, device))
+        assert kept_bytes(problem.graph) == simulation.peak_bytes[device]
 
 
 def test_a_budget_below_the_working_set_names_what_would_work() -> None:

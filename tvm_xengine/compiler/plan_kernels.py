@@ -8,6 +8,7 @@ from functools import partial
 
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
+from tvm_xengine.compiler.costing.step_caches import step_caches
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.reporter import Reporter
@@ -104,7 +105,8 @@ def _plan_with_active_costs(
     The first solve begins from the given schedule, later ones from the best so far.
     """
     lowered, cache = costed.lowered, stores.measurements
-    measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
+    caches = step_caches(lowered)
+    measure = measured_costs(cache, store=stores.kernels, reporter=reporter, caches=caches)
     left_s, solved_s = options.limits.time_limit_s, 0.0
     found_by = _first_by(given, options)
 
@@ -142,7 +144,7 @@ def _plan_with_active_costs(
     )
     if costed.correction is not None:
         planning = replace(planning, correct=costed.correction.corrected)
-    known = known_kernels(lowered.distinct, cache)
+    known = known_kernels(lowered.distinct, cache, caches)
     found = plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
     result = replace(found.plan.result, solve_s=solved_s)
     return replace(found, plan=replace(found.plan, result=result))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.constraints import Constraints
-from tvm_xengine.scheduling.graph import MAX_BYTES
+from tvm_xengine.scheduling.graph import MAX_BYTES, OpGraph
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
@@ -36,6 +37,21 @@ def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:
     home = dict.fromkeys(problem.home, device)
     alone = replace(problem, platform=platform, home=home, constraints=Constraints())
     return alone, with_frees(alone, [Compute(op.name, device) for op in problem.graph.ops])
+
+
+def kept_bytes(graph: OpGraph) -> int:
+    """Most bytes that are alive at once where each tensor is kept until its last use, workspaces aside."""
+    change = [0] * (len(graph.ops) + 1)
+    for tensor in graph.bases:
+        if tensor.name in graph.update_of:  # it takes over the bytes of its state
+            continue
+        makers = [graph.producer[tensor.name]] if tensor.name in graph.producer else []
+        uses = [graph.op_index[op] for op in (*makers, *graph.consumers[tensor.name])]
+        stays = tensor.name in graph.outputs or tensor.role.is_persistent
+        if uses or stays:
+            change[uses[0] if makers else 0] += tensor.size_bytes
+            change[-1 if stays else max(uses) + 1] -= tensor.size_bytes
+    return max(accumulate(change))
 
 
 def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:

@@ -67,7 +67,7 @@ def test_tensors_are_handed_around_where_other_kernels_run_on_several_threads(
     assert seen == [handed, "called", *["handed around", "called"] * len(times_us)]
 
 
-@pytest.mark.parametrize("caches", ["cold", "hot"])
+@pytest.mark.parametrize("caches", ["cold", "memory", "hot"])
 def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch):
     kernel = prepare_kernel(scale_and_shift(8), resolve_target(NATIVE))
     seen = []
@@ -83,13 +83,20 @@ def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch)
         assert all(isinstance(each, tvm.runtime.Tensor) for each in given)
         seen.append("called")
 
-    monkeypatch.setattr(timing, "_other_memory", Watched)
+    monkeypatch.setattr(timing, "_other_memory", lambda _caches: Watched())
     effort = Effort(rounds=1, batch_us=10.0, round_us=1e6, caches=caches)
     times_us = time_kernel_us(call_of(kernel), Compiled({kernel.symbol: function}), effort)
-    if caches == "cold":
+    if caches != "hot":
         assert seen == ["called", *["written", "called"] * len(times_us)]
     else:
         assert "written" not in seen
+
+
+def test_more_is_written_where_a_step_does_not_fit_the_last_cache(monkeypatch):
+    monkeypatch.setattr(timing, "data_caches_bytes", lambda: (1 << 10, 1 << 16, 1 << 20))
+    monkeypatch.setattr(timing, "last_cache_bytes", lambda: 1 << 20)
+    assert timing._other_memory("cold").nbytes == 1 << 15
+    assert timing._other_memory("memory").nbytes == 3 << 18
 
 
 def test_other_states_of_the_caches_are_refused():

@@ -14,9 +14,11 @@ from tvm_xengine.commands.costs.models import as_rows
 from tvm_xengine.commands.run.steps import training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costs import as_costs, note_transferred
+from tvm_xengine.compiler.costing.step_caches import step_caches
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.measure.boards import measure_on_boards
+from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import (
     Measurement,
@@ -86,10 +88,10 @@ def measure_model(
     platform = _platform(measuring.platform)
     cache_path = measuring.cache or default_cache_path()
     cache = MeasurementCache(cache_path, must_write=measuring.cache is not None)
-    effort = Effort(rounds=measuring.rounds)
     if measuring.rpc:
         platform = generated_only(platform)
     step = _lowered(model, options, platform, terminal)
+    effort = Effort(measuring.rounds, caches=COLD if measuring.rpc else step_caches(step))
     with terminal.reporting() as reporter:
         on_progress = reporter.stage("measuring kernels")
         if measuring.rpc:

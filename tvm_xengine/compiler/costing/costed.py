@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm_xengine.compiler.costing.costs import Costs, measured_costs, predicted_costs
+from tvm_xengine.compiler.costing.costs import (
+    Costs,
+    KernelCosts,
+    measured_costs,
+    predicted_costs,
+)
+from tvm_xengine.compiler.costing.step_caches import step_caches
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets, CostChoice
@@ -73,9 +79,16 @@ def cost_step(
     """
     fastest = lowered
     if choice is CostChoice.MEASURED:
-        measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+        measured = _measured(lowered, stores, reporter)
         fastest = with_fastest_kernels(lowered, measured, stores.tuned)
     return replace(cost_kernels(fastest, choice, stores, reporter), offered=lowered)
+
+
+def _measured(lowered: LoweredStep, stores: Stores, reporter: Reporter) -> KernelCosts:
+    caches = step_caches(lowered)
+    return measured_costs(
+        stores.measurements, store=stores.kernels, reporter=reporter, caches=caches
+    )
 
 
 def cost_kernels(
@@ -85,8 +98,7 @@ def cost_kernels(
     correction = None
     match choice:
         case CostChoice.MEASURED:
-            measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
-            costs = measured(lowered.distinct)
+            costs = _measured(lowered, stores, reporter)(lowered.distinct)
         case CostChoice.ROOFLINE:
             costs = predict_costs(lowered.distinct, None)
         case CostChoice.PREDICTED | CostChoice.ACTIVE:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.cost_models.measure.boards import measure_on_boards
+from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure.measurements import Measurement, MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
@@ -77,10 +79,16 @@ def measured_costs(
     *,
     store: KernelStore | None = None,
     reporter: Reporter | None = None,
+    caches: str = COLD,
 ) -> KernelCosts:
     """Measured costs, from `cache` where it has them.
 
     With a store the kernels run in a process of their own.
+
+    Parameters
+    ----------
+    caches
+        The state in which a step leaves the caches (`step_caches`).
 
     Raises
     ------
@@ -88,9 +96,10 @@ def measured_costs(
         Raised by the returned function, when a kernel crashes or does not end.
     """
     reporter = reporter or Reporter()
+    effort = replace(effort or Effort(), caches=caches)
 
     def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
-        known = {kernel.symbol for kernel in known_kernels(kernels, cache)}
+        known = {kernel.symbol for kernel in known_kernels(kernels, cache, caches)}
         distinct = distinct_kernels(kernels)
         began_s = time.perf_counter()
         try:
@@ -118,10 +127,12 @@ def measured_costs(
 
 
 def known_kernels(
-    kernels: Sequence[DeviceKernel], cache: MeasurementCache
+    kernels: Sequence[DeviceKernel], cache: MeasurementCache, caches: str
 ) -> Sequence[DeviceKernel]:
-    """The kernels with measurements in `cache`."""
-    return [k for k in kernels if cache.find(k.key, device_fingerprint(k.target)) is not None]
+    """The kernels with measurements in `cache`, in one state of the caches."""
+    return [
+        k for k in kernels if cache.find(k.key, device_fingerprint(k.target), caches) is not None
+    ]
 
 
 def predicted_costs(

@@ -1,0 +1,31 @@
+"""Kernels of a step that does not fit the last cache are timed as it leaves the caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.passes.small_step import SmallStep, two_cpus
+from tvm_xengine.compiler.costing import step_caches as module
+from tvm_xengine.compiler.costing.costed import cost_step
+from tvm_xengine.compiler.costing.step_caches import step_caches
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.options import CompileOptions, CostChoice
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.cost_models.measure.caches import COLD, MEMORY
+from tvm_xengine.planning.keep_all import kept_bytes
+
+
+@pytest.mark.parametrize(("share", "expected"), [(3.0, COLD), (1.5, MEMORY)])
+def test_kernels_are_timed_as_their_step_leaves_the_caches(
+    share: float, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered = lower_step(SmallStep, two_cpus())
+    last_bytes = int(share * kept_bytes(lowered.extraction.graph))
+    monkeypatch.setattr(module, "last_cache_bytes", lambda: last_bytes)
+    stores = Stores.open(CompileOptions(measurements=tmp_path / "measurements.jsonl"))
+    cost_step(lowered, CostChoice.MEASURED, stores, Reporter())
+    assert step_caches(lowered) == expected
+    assert {row.caches for row in stores.measurements.kernels()} == {expected}
