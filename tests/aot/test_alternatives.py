@@ -5,7 +5,7 @@ import pytest
 from tests.explain.plans import chain_plan
 from tvm_xengine.aot.plan import alternatives as module
 from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
-from tvm_xengine.commands.run.export.package import _compared
+from tvm_xengine.commands.run.export.shown import comparison
 
 
 @pytest.mark.parametrize("work", [1e-9, 20.0])
@@ -24,7 +24,7 @@ def test_nothing_shown_is_smaller_than_the_smallest_arena(
 
 @pytest.mark.parametrize(("energy_uj", "shown"), [(0.0, []), (12.5, ["uJ"])])
 def test_energy_is_shown_where_it_is_known(energy_uj: float, shown: list[str]) -> None:
-    table = _compared([Alternative("plan", {"sram": 64}, 2.0, energy_uj, 123456.0, 1, 3)])
+    table = comparison([Alternative("plan", {"sram": 64}, 2.0, energy_uj, 123456.0, 1, 3)])
     titles = [str(column.header) for column in table.columns]
     assert titles == ["", "bytes", "us", "instructions", *shown, "ops again", "copies"]
     (energy,) = [[*c.cells] for c in table.columns if c.header == "uJ"] or [["12.5"]]
