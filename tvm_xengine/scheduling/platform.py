@@ -237,18 +237,7 @@ class Platform:
             time_us = getattr(self, name)
             if time_us is not None and not 0 <= time_us < math.inf:
                 raise ValueError(f"{name} must be finite and >= 0, got {time_us}")
-        pairs = [(link.src, link.dst) for link in self.links]
-        for src, dst in pairs:
-            if src not in names or dst not in names:
-                raise ValueError(f"link {src} -> {dst} names a device that is not one of {names}")
-        if len(set(pairs)) != len(pairs):
-            raise ValueError(f"there may be one link for each ordered pair, got {pairs}")
-        for link in self.links:
-            if link.engine is not None and link.engine not in computing:
-                raise ValueError(
-                    f"link {link.src} -> {link.dst}: engine must be a device that computes, one of"
-                    f" {computing}, got {link.engine!r}"
-                )
+        _check_links(self.links, names, computing)
         if self.hosts:
             object.__setattr__(self, "devices", _with_a_rank_for_each_host(self.devices))
         ranks = {device.rank for device in self.devices}
@@ -354,6 +343,21 @@ class Platform:
                 for device in self.devices
             ),
         )
+
+
+def _check_links(links: Sequence[Link], names: Sequence[str], computing: Sequence[str]) -> None:
+    pairs = [(link.src, link.dst) for link in links]
+    for src, dst in pairs:
+        if src not in names or dst not in names:
+            raise ValueError(f"link {src} -> {dst} names a device that is not one of {names}")
+    if len(set(pairs)) != len(pairs):
+        raise ValueError(f"there may be one link for each ordered pair, got {pairs}")
+    for link in links:
+        if link.engine is not None and link.engine not in computing:
+            raise ValueError(
+                f"link {link.src} -> {link.dst}: engine must be a device that computes, one of"
+                f" {computing}, got {link.engine!r}"
+            )
 
 
 def _with_a_rank_for_each_host(devices: Sequence[Device]) -> tuple[Device, ...]:

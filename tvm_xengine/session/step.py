@@ -11,16 +11,13 @@ import numpy as np
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.model.lr_schedules import ScheduleLike
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison
 from tvm_xengine.runtime.marks import Marks
-from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.batch_names import by_name
 from tvm_xengine.session.prediction import Prediction
-from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stateful import StatefulStep
 from tvm_xengine.state.handed_over import shared
 
@@ -53,15 +50,7 @@ class Step(StatefulStep):
         Training steps so far.
     """
 
-    def __init__(
-        self,
-        plan: StepPlan,
-        *,
-        lr_schedule: ScheduleLike | None = None,
-        arenas: Mapping[str, ArenaPart] | None = None,
-    ) -> None:
-        super().__init__(plan, lr_schedule=lr_schedule, arenas=arenas)
-        self._is_training = True
+    _is_training = True
 
     @property
     def batch_names(self) -> tuple[str, ...]:

@@ -43,6 +43,17 @@ def lowered() -> Lowered:
 
 
 @pytest.fixture(scope="module")
+def costed(lowered: Lowered) -> CostedStep:
+    return xe.make_problem(lowered, costs="roofline").costed
+
+
+@pytest.fixture(scope="module")
+def kept(costed: CostedStep) -> Plan:
+    """Keep-all."""
+    return plan_keep_all(costed.problem, costed.problem.platform.home)
+
+
+@pytest.fixture(scope="module")
 def tight(lowered: Lowered) -> StepProblem:
     return xe.make_problem(lowered, costs="roofline").with_budget_ratio(RATIO)
 
@@ -100,25 +111,23 @@ def test_a_wasteful_plan_of_the_whole_batch_does_not_use_up_the_time_of_its_slic
 
 @pytest.mark.parametrize("ratio", [0.9, 1.1])
 def test_the_whole_batch_with_more_kernels_begins_from_the_best_schedule_that_is_known(
-    ratio: float, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    ratio: float, costed: CostedStep, kept: Plan, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costed = xe.make_problem(lowered, costs="roofline").costed
-    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
-    planned, starts = PlannedStep(costed.lowered, plan, 0), []
+    planned, starts = PlannedStep(costed.lowered, kept, 0), []
 
     def planned_from(*given: object) -> PlannedStep:
         starts.append(given[-1])
         return planned
 
-    monkeypatch.setattr(better_forms, "best_forms", lambda *_, **__: [Form(replace(costed), plan)])
+    monkeypatch.setattr(better_forms, "best_forms", lambda *_, **__: [Form(replace(costed), kept)])
     monkeypatch.setattr(better_forms, "plan_kernels", planned_from)
-    simulation = replace(plan.simulation, cost_us=ratio * plan.simulation.cost_us)
-    known = replace(plan, schedule=Schedule(()), simulation=simulation)
+    simulation = replace(kept.simulation, cost_us=ratio * kept.simulation.cost_us)
+    known = replace(kept, schedule=Schedule(()), simulation=simulation)
     options = PlanOptions(limits=Limits(5.0))
     (other,) = better_forms.planned_forms(
         costed, known, 0.0, options, lowered.stores, lowered.reporter
     )
-    assert starts == [known.schedule if ratio < 1 else plan.schedule]
+    assert starts == [known.schedule if ratio < 1 else kept.schedule]
     value = known.simulation.cost_us
     assert better_forms.is_better(other.value(options), value) == (ratio > 1)
 
@@ -132,9 +141,8 @@ def test_where_an_op_has_no_room_the_first_slices_are_those_that_can_be_kept(
 
 
 def test_a_search_is_cut_short_for_forms_that_come_soon(
-    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    costed: CostedStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costed = xe.make_problem(lowered, costs="roofline").costed
     monkeypatch.setattr(better_forms, "may_take_variants", lambda _: False)
     soon, late = (better_forms.ratio_to_stop_for_forms(costed, s) for s in (1e6, 0.0))
     assert soon == better_forms.good_ratio(costed) < late
@@ -143,11 +151,9 @@ def test_a_search_is_cut_short_for_forms_that_come_soon(
 
 
 def test_the_best_form_gets_the_rest_of_the_time(
-    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    costed: CostedStep, kept: Plan, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costed = xe.make_problem(lowered, costs="roofline").costed
-    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
-    plan = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
+    plan = replace(kept, result=replace(kept.result, stopped_by=StopReason.LIMIT))
     planned, sliced, searched = PlannedStep(costed.lowered, plan, 0), replace(costed), []
 
     def planned_for(step: CostedStep, _options: object, *given: object) -> PlannedStep:
@@ -165,19 +171,17 @@ def test_the_best_form_gets_the_rest_of_the_time(
 
 @pytest.mark.parametrize("ratio", [0.9, 1.0])
 def test_what_a_proof_leaves_of_the_time_is_for_another_form(
-    ratio: float, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    ratio: float, costed: CostedStep, kept: Plan, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan of the whole batch is proven and poor, that in slices is as good and its search is open."""
-    costed = xe.make_problem(lowered, costs="roofline").costed
-    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
-    proven = replace(plan, result=replace(plan.result, stopped_by=StopReason.PROOF))
-    open_ = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
-    cheaper = replace(plan.simulation, cost_us=ratio * plan.simulation.cost_us)
+    proven = replace(kept, result=replace(kept.result, stopped_by=StopReason.PROOF))
+    open_ = replace(kept, result=replace(kept.result, stopped_by=StopReason.LIMIT))
+    cheaper = replace(kept.simulation, cost_us=ratio * kept.simulation.cost_us)
     sliced, searched = replace(costed), []
 
     def planned_for(step: CostedStep, _options: object, *given: object) -> PlannedStep:
         searched.append(step)
-        later = replace(plan, simulation=cheaper)
+        later = replace(kept, simulation=cheaper)
         return PlannedStep(costed.lowered, proven if step is costed else later, 0)
 
     monkeypatch.setattr(planning, "plan_kernels", planned_for)
@@ -186,7 +190,7 @@ def test_what_a_proof_leaves_of_the_time_is_for_another_form(
         "planned_forms",
         lambda *_: [better_forms.PlannedForm(sliced, PlannedStep(costed.lowered, open_, 0))],
     )
-    monkeypatch.setattr(planning, "least_value", lambda *_: plan.simulation.cost_us / 2)
+    monkeypatch.setattr(planning, "least_value", lambda *_: kept.simulation.cost_us / 2)
     monkeypatch.setattr(planning, "_no_worse", lambda later, _: later)
     options = PlanOptions(limits=Limits(20.0))
     found = planning.plan_costed(costed, options, lowered.stores, lowered.reporter)
@@ -195,12 +199,10 @@ def test_what_a_proof_leaves_of_the_time_is_for_another_form(
 
 
 def test_no_later_search_makes_a_plan_worse(
-    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    costed: CostedStep, kept: Plan, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the first plan fits in its own layout only, so that the search cannot begin from it."""
-    costed = xe.make_problem(lowered, costs="roofline").costed
-    plan = plan_keep_all(costed.problem, costed.problem.platform.home)
-    plan = replace(plan, result=replace(plan.result, stopped_by=StopReason.LIMIT))
+    plan = replace(kept, result=replace(kept.result, stopped_by=StopReason.LIMIT))
     repeated = next(step for step in plan.schedule.steps if isinstance(step, Compute))
     steps = (repeated, *plan.schedule.steps)
     worse = replace(Plan.of_schedule(costed.problem, Schedule(steps), "x"))
