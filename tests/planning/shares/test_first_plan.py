@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tvm_xengine.planning.shares.first_plan import first_plan
@@ -91,3 +93,19 @@ def test_shares_run_side_by_side(budget: int) -> None:
     work_us = sum(cost["a"].compute_us for cost in problem.costs.values())
     assert plan.simulation.makespan_us < 0.75 * work_us
     assert all(size <= budget for size in plan.arenas.arena_bytes.values())
+
+
+@pytest.mark.parametrize("reached", [("a", "b"), ("b",)])
+def test_state_at_home_on_a_store_is_updated_on_a_device(reached: tuple[str, ...]) -> None:
+    """Also where one of the devices has no link to the store."""
+    problem = two_shares(520)
+    store = Device("ram", None, 10_000)
+    links = tuple(Link(*ends, 2.0, 1.0) for d in reached for ends in ((d, "ram"), ("ram", d)))
+    platform = problem.platform
+    platform = replace(
+        platform, devices=(*platform.devices, store), links=(*platform.links, *links), home="ram"
+    )
+    problem = replace(problem, platform=platform)
+    plan = first_plan(problem, share_of(problem), DEVICES, Objective.MAKESPAN)
+    assert plan is not None
+    assert {step.device for step in plan.schedule.steps if isinstance(step, Compute)} == {"a", "b"}

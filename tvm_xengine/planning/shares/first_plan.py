@@ -42,7 +42,11 @@ def first_plan(
         housed = replace(problem, home={**home, **of_shares})
         if not housed.state_fits:
             continue
-        places = places_of_ops(problem.graph, share_of, devices, housed.home)
+        near = {  # what is at home on a store is updated on the first device
+            name: at if problem.platform.device(at).can_compute else devices[0]
+            for name, at in housed.home.items()
+        }
+        places = places_of_ops(problem.graph, share_of, devices, near)
         places |= problem.constraints.pinned  # what is pinned elsewhere stays there
         found = any_plan(placed_in_order(housed, places), objective, clock=clock)
         if found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,7 @@ def placed_in_order(problem: Problem, places: Mapping[str, str]) -> Problem:
     Parameters
     ----------
     places
-        The device of each op. Every pair of devices between which tensors move needs a link.
+        The device of each op.
     """
     walk = _Walk(problem, places)
     graph = replace(problem.graph, ops=tuple(walk.run()))
@@ -111,6 +112,15 @@ class _Walk:
         return self.free_at.get(self.problem.platform.copy_stream(src, dst), 0.0)
 
     def _copy_us(self, tensor: str, src: str, dst: str) -> float:
-        size = self.problem.graph.tensor[tensor].size_bytes
-        handover = self.problem.platform.handover_us or 0.0
-        return self.problem.platform.link_between[src, dst].transfer_us(size) + handover
+        """Time of a copy, without a link by way of the device that makes it shortest."""
+        platform, size = self.problem.platform, self.problem.graph.tensor[tensor].size_bytes
+        links, handover_us = platform.link_between, platform.handover_us or 0.0
+        ways = (((src, dst),), *(((src, via), (via, dst)) for via in platform.index))
+        return min(
+            (
+                sum(links[hop].transfer_us(size) + handover_us for hop in way)
+                for way in ways
+                if all(hop in links for hop in way)
+            ),
+            default=math.inf,
+        )

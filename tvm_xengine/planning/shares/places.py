@@ -83,7 +83,7 @@ def places_of_ops(
     devices
         The device of each share.
     home
-        Device of each state tensor.
+        The device that updates each state tensor.
     """
     places = {name: devices[share] for name, share in share_of.items() if name in graph.op}
     for op in reversed(graph.ops):
