@@ -114,6 +114,35 @@ def test_probabilities_for_a_loss_of_scores_are_told(
     assert (f"the loss {loss} takes scores" in caplog.text) == is_told
 
 
+@pytest.mark.parametrize(
+    ("layers", "loss", "is_told"),
+    [
+        ([nn.Linear(6, 3)], "bce", True),
+        ([nn.Linear(6, 3, bias=False)], nn.BCELoss(), True),
+        ([nn.Linear(6, 3)], "nll", True),
+        ([nn.Linear(6, 3)], nn.KLDivLoss(reduction="batchmean"), True),
+        ([nn.Linear(6, 3), nn.Sigmoid()], "bce", False),
+        ([nn.Linear(6, 3), nn.LogSoftmax(1)], nn.NLLLoss(), False),
+        ([nn.Linear(6, 3)], "bce_with_logits", False),
+        ([nn.Linear(6, 3)], "cross_entropy", False),
+    ],
+)
+@pytest.mark.parametrize("is_file", [False, True])
+def test_scores_for_a_loss_of_probabilities_are_told(
+    layers: list[nn.Module],
+    loss: str | nn.Module,
+    is_told: bool,
+    is_file: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module, rows = nn.Sequential(*layers), torch.randn(4, 6)
+    if is_file:
+        xe.training_step(torch.export.export(module, (rows,)), loss=loss)
+    else:
+        xe.training_step(module, rows, loss=loss)
+    assert ("which makes scores, and the loss" in caplog.text) == is_told
+
+
 def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
     training = xe.training_step(perceptron(), torch.randn(4, 6))
     text = training.report()

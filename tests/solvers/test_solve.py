@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,11 +17,13 @@ from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.solvers.samples.networks import chain, single
 from tests.strategies import problems
+from tvm_xengine.scheduling.platform import Device
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.table import BACKENDS
 from tvm_xengine.solvers.result import Limits, Status, StopReason
 from tvm_xengine.solvers.solve import SOLVERS, solve
+from tvm_xengine.solvers.working_set import WorkingSets
 
 
 def children() -> set[str]:
@@ -155,6 +158,14 @@ def test_a_budget_below_the_working_set_is_infeasible_and_the_op_is_named() -> N
     assert result.diagnosis.working_set_bytes == {"cpu": 12}
     assert result.diagnosis.working_budget_bytes is not None
     assert solve(repeated_start(result.diagnosis.working_budget_bytes["cpu"])).schedule is not None
+
+
+def test_state_that_is_not_there_is_not_what_is_closest_to_a_budget() -> None:
+    problem = repeated_start(100)
+    devices = (*problem.platform.devices, Device("small", "llvm", 5))
+    asked = replace(problem, platform=replace(problem.platform, devices=devices))
+    found = WorkingSets(asked, {"b": {"cpu": 12}}, {"cpu": 0, "small": 0}).binding()
+    assert "the closest alone: op b needs 12 bytes on cpu" in found
 
 
 def test_a_failed_solver_does_not_claim_infeasibility() -> None:

@@ -89,6 +89,20 @@ _CLASS_TARGETS = (
 _SQUASHES = {"relax.nn.softmax": "a softmax", "relax.sigmoid": "a sigmoid"}
 """Operators that make probabilities of scores."""
 
+_SCORES = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+"""Operators of layers of weights, whose outputs have no bounds."""
+
+_LOG_PROBABILITIES = ("logarithms of probabilities", "cross_entropy or log_softmax")
+_OF_PROBABILITIES = {
+    "bce": ("probabilities", "bce_with_logits or a sigmoid"),
+    "BCELoss": ("probabilities", "BCEWithLogitsLoss or a sigmoid"),
+    "nll": _LOG_PROBABILITIES,
+    "NLLLoss": _LOG_PROBABILITIES,
+    "kl_div": ("logarithms of probabilities", "log_softmax"),
+    "KLDivLoss": ("logarithms of probabilities", "log_softmax"),
+}
+"""Losses that take no scores, by our names and those of PyTorch: what they take, and what to do."""
+
 _TYPICAL = "cross_entropy (classes), mse or huber (numbers), bce_with_logits (yes or no)"
 
 
@@ -357,7 +371,7 @@ def _warn_of_probabilities(loss: Loss, model: ForwardModel) -> None:
         name = "bce_with_logits"
     else:
         return
-    if (layer := _SQUASHES.get(_last_op(model))) is not None:
+    if (layer := _SQUASHES.get(_last_ops(model)[0])) is not None:
         _logger.warning(
             "%s ends in %s, and the loss %s takes scores, which it makes probabilities itself; train the"
             " model without that layer",
@@ -365,13 +379,35 @@ def _warn_of_probabilities(loss: Loss, model: ForwardModel) -> None:
         )
 
 
-def _last_op(model: ForwardModel) -> str:
-    """The operator that makes the output; empty where none does."""
+def warn_of_scores(loss: object, model: ForwardModel) -> None:
+    """Tell where a loss of probabilities gets scores, of which PyTorch refuses some and takes others."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    if name not in _OF_PROBABILITIES:
+        return
+    last, before = _last_ops(model)
+    if last in _SCORES or (last == "relax.add" and before in _SCORES):
+        _logger.warning(
+            "%s ends in a layer of weights, which makes scores, and the loss %s takes %s; use %s",
+            *(model.name, name, *_OF_PROBABILITIES[name]),
+        )
+
+
+def _last_ops(model: ForwardModel) -> tuple[str, str]:
+    """The operator that makes the output, and the one that makes its first operand; empty where none does."""
     bindings = [one for block in model.main.body.blocks for one in block.bindings]
     made = {one.var: one.value for one in bindings}
-    value = outputs_of(model.main)[0]
-    while isinstance(value, relax.Var) and value in made:
-        value = made[value]
+
+    def maker(value: relax.Expr) -> relax.Expr:
+        while isinstance(value, relax.Var) and value in made:
+            value = made[value]
+        return value
+
+    last = maker(outputs_of(model.main)[0])
+    before = maker(last.args[0]) if isinstance(last, relax.Call) and last.args else last
+    return _name_of_op(last), _name_of_op(before)
+
+
+def _name_of_op(value: relax.Expr) -> str:
     return str(value.op.name) if isinstance(getattr(value, "op", None), tvm.ir.Op) else ""
 
 

@@ -18,6 +18,7 @@ from tvm_xengine.model.losses import (
     over_probabilities,
     resolved,
     takes_outputs_alone,
+    warn_of_scores,
 )
 from tvm_xengine.model.source import Source, load_source, module_source
 from tvm_xengine.relax_ir.forward_ops import outputs_of
@@ -40,7 +41,7 @@ def model_and_loss(
     options
         As in `load_source`, for a model that is no module.
     """
-    wanted = over_probabilities(resolved(loss), targets)
+    wanted = given = over_probabilities(resolved(loss), targets)
     if is_module(model):
         source, wanted = _module_source(model, example_inputs, wanted, targets)
     else:
@@ -48,6 +49,7 @@ def model_and_loss(
         wanted = inferred_loss(source.training) if wanted is None else wanted
         wanted = as_kernel_loss(wanted, source.training, targets)
     check_loss_fits(wanted, source.training)
+    warn_of_scores(given, source.evaluation)
     return source, wanted
 
 

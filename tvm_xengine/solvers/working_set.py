@@ -48,6 +48,8 @@ class WorkingSets:
         excess: list[tuple[int, str]] = []
         for device in platform.devices:
             size = self.home_bytes[device.name]
+            if not size:
+                continue
             excess.append(
                 (
                     size - device.budget_bytes,
