@@ -8,6 +8,7 @@ are copied, a few columns at a time, as the int8 that they are.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,10 @@ from tvm_xengine.kernels.targets import cpu_features
 
 DOT_4, DOT_16, DOT_BELOW_16 = "xe_dot4", "xe_dot16", "xe_dot_below16"
 """C functions of a sum and two runs of int8, the last also of their length, that add the products."""
+
+
+_COPIES = 4
+"""Bytes copied in one step of a loop, which itself takes as much as the copy of one or two; chosen."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ class _Writer:
                     copy = substitute(value, {**here, **k})
                     return tirx.BufferStore(self.packed, copy, [j, place])
 
-                return nest([axis.extent for axis in free], store, "k", self.index_dtype)
+                return self._copies([axis.extent for axis in free], store)
 
             def guarded(position: Sequence[ir.Expr]) -> tirx.Stmt:
                 outer = _at(guarding, position)
@@ -166,6 +171,21 @@ class _Writer:
             return nest([axis.extent for axis in guarding], guarded, "g", self.index_dtype)
 
         return self._loop(self.column_tile, column, "j")
+
+    def _copies(
+        self, extents: Sequence[int], store: Callable[[Sequence[ir.Expr]], tirx.Stmt]
+    ) -> tirx.Stmt:
+        """Loops around copies of bytes, some in each step where their number allows it."""
+        if not extents:
+            return store([])
+        together = math.gcd(extents[-1], _COPIES)
+
+        def several(position: Sequence[ir.Expr]) -> tirx.Stmt:
+            *outer, last = position
+            return sequence([store([*outer, last * together + k]) for k in range(together)])
+
+        outer = [*extents[:-1], extents[-1] // together]
+        return nest(outer, several, "k", self.index_dtype)
 
     def _one_tile(self, at: Position, first_row: ir.Expr, first_column: ir.Expr) -> tirx.Stmt:
         def left(i: int, k: ir.Expr) -> ir.TensorLoad:
