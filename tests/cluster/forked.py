@@ -29,7 +29,7 @@ class Fork:
     def __init__(self, work: Callable[[], int], errors: Path | None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        self._code: int | None = None
+        self.returncode: int | None = None
         self.pid = os.fork()
         if not self.pid:
             # What the parent has to remove is not the fork's.
@@ -39,10 +39,10 @@ class Fork:
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
-        if self._code is None:
+        if self.returncode is None:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if ended else None
-        return self._code
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
