@@ -54,7 +54,7 @@ class PortfolioOptions:
     exact_ops, parallel_ops, head_start_s
         Ops, ops, seconds. Up to so many ops the stage model is tried, after the relaxations or in parallel
         with them. It has a column for each pair of ops and device, 10,000 at 100 ops, which is about what
-        HiGHS closes in a minute (``docs/results/solvers.md``); with more, its process only takes a
+        HiGHS closes in a minute; with more, its process only takes a
         core from the others. It waits so long for a schedule to begin from, which greedy has by then.
     turns_ops
         Ops. Up to so many, relaxations for every order and for the graph's order are solved in turn,
