@@ -104,9 +104,7 @@ def _image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
         require_regular_file(path)
         with Image.open(path) as image:
             pixels: Image.Image = image
-            if image.mode.startswith(
-                "I"
-            ):  # 16 bits, of which `convert` cuts off what 8 do not hold
+            if image.mode.startswith("I"):  # 16 bits; `convert` cuts off what 8 do not hold
                 pixels = Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
             resized = pixels.convert("L" if channels == 1 else "RGB").resize((width, height))
     except Exception as error:  # Pillow's decoders raise SyntaxError, struct.error and others

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -85,7 +86,8 @@ class ForkedProcess:
     def send_signal(self, sent: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, sent)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(self.pid, sent)
 
     def communicate(self, timeout: float) -> tuple[None, str]:
         """Wait for its end, and return what it wrote to standard error."""
