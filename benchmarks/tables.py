@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks import derived
-from benchmarks.record import rows_of
+from benchmarks import derived, record
+from benchmarks.record import Cell, rows_of
 
 _KNOWN = "Not run for this table; `source` says where the figures are from:"
 """Stands above rows without a run."""
@@ -334,6 +334,20 @@ TABLES = (
         ("network", "optimize", "backend"),
     ),
 )
+
+
+def called(name: str) -> Table:
+    """The table of a name."""
+    (table,) = [one for one in TABLES if one.name == name]
+    return table
+
+
+def rewrite(name: str, rows: Sequence[Mapping[str, Cell]]) -> None:
+    """Record rows in place of all that a table had, and write its page."""
+    (record.RESULTS / f"{name}.jsonl").unlink(missing_ok=True)
+    for row in rows:
+        record.record(name, row)
+    write(called(name))
 
 
 def write(table: Table) -> None:

@@ -240,12 +240,7 @@ def main(sources: Sequence[str]) -> None:
     for name, packages in missing.items():
         if packages:
             print(f"{name} is left out: it needs the Debian packages {packages}")
-    found = rows([name for name in TARGETS if not missing[name]], dsp)
-    (record.RESULTS / f"{TABLE}.jsonl").unlink(missing_ok=True)
-    for row in found:
-        record.record(TABLE, row)
-    (table,) = [one for one in tables.TABLES if one.name == TABLE]
-    tables.write(table)
+    tables.rewrite(TABLE, rows([name for name in TARGETS if not missing[name]], dsp))
 
 
 if __name__ == "__main__":

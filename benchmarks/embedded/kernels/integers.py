@@ -202,12 +202,7 @@ def main(cmsis_nn: str, number: str = "", seed: str = "0") -> None:
         for row in measure(drawn(int(number), int(seed))):
             print(row)
         return
-    found = measure(LAYERS)
-    (record.RESULTS / f"{TABLE}.jsonl").unlink(missing_ok=True)
-    for row in found:
-        record.record(TABLE, row)
-    (table,) = [one for one in tables.TABLES if one.name == TABLE]
-    tables.write(table)
+    tables.rewrite(TABLE, measure(LAYERS))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def main(networks: Collection[str], again: str | None) -> None:
     for name in known:
         if missing[name]:
             print(f"{name} is left out: it needs the Debian packages {missing[name]}")
-    (table,) = [one for one in tables.TABLES if one.name == "parity"]
+    table = tables.called("parity")
     done = _done()
     for optimizer, network in product(OPTIMIZERS, networks):
         if done.get((network, optimizer), again) != again:

@@ -129,7 +129,7 @@ def _theirs(known: Known) -> dict[str, record.Cell]:
 
 def main(networks: Collection[str]) -> None:
     """Measure ours, add what is known of others, and write the table."""
-    (table,) = [one for one in tables.TABLES if one.name == "peers"]
+    table = tables.called("peers")
     for network in networks:
         record.record("peers", ours(network))
         tables.write(table)

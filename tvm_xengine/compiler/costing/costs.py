@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.compiler.reporter import Reporter
@@ -75,7 +74,6 @@ def as_costs(measured: Mapping[str, Measurement]) -> dict[str, OpCost]:
 
 def measured_costs(
     cache: MeasurementCache,
-    effort: Effort | None = None,
     *,
     store: KernelStore | None = None,
     reporter: Reporter | None = None,
@@ -96,7 +94,6 @@ def measured_costs(
         Raised by the returned function, when a kernel crashes or does not end.
     """
     reporter = reporter or Reporter()
-    effort = replace(effort or Effort(), caches=caches)
 
     def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
         known = {kernel.symbol for kernel in known_kernels(kernels, cache, caches)}
@@ -106,7 +103,7 @@ def measured_costs(
             measured = measure_kernels(
                 distinct,
                 cache,
-                effort=effort,
+                effort=Effort(caches=caches),
                 on_progress=reporter.stage("measuring kernels"),
                 timer=timer_for(store),
                 on_compiled=reporter.stage("compiling kernels"),
