@@ -7,6 +7,19 @@ import pytest
 from benchmarks import record, tables
 
 
+def test_new_rows_take_the_place_of_all_that_a_table_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "PAGES", tmp_path)
+    table = tables.Table("t", "Title", "Text.", "command", ("who",))
+    monkeypatch.setattr(tables, "TABLES", (table,))
+    for who in ("before", "now"):
+        tables.rewrite("t", [{"who": who}])
+    assert [row["who"] for row in record.rows_of("t")] == ["now"]
+    assert "| now |" in (tmp_path / "t.md").read_text(encoding="utf-8")
+
+
 def test_known_figures_carry_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(tables, "PAGES", tmp_path)

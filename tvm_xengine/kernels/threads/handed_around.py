@@ -14,7 +14,7 @@ _PAGE_BYTES = 4096
 
 
 class HandedAround:
-    """Memory of which the threads of a team write the pages in turns, each page what it holds.
+    """Memory whose pages the threads of a team write in turns, with the values that they hold.
 
     A kernel that is called again and again finds in its core's caches what it wrote there itself. In a
     step another thread may have written it, and where cores are far from each other (on two dies, or two
