@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 if TYPE_CHECKING:
     import tvm_xengine as xe
@@ -53,6 +54,9 @@ def _nearest_sources(_context: int = 1) -> list[inspect.FrameInfo]:
 
 
 inspect.stack = _nearest_sources
+
+# Else the constants in our code are drawn too, of those modules alone that a worker has imported so far.
+providers.is_local_module_file = lambda _path: False  # type: ignore[attr-defined]
 
 for profile, examples in (("repeatable", 25), ("many", 100)):
     settings.register_profile(

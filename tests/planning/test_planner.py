@@ -18,6 +18,7 @@ from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams import overlapped
 from tvm_xengine.planning.streams.in_time import as_it_runs, in_streams
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import simulate
@@ -68,7 +69,9 @@ def test_what_a_step_keeps_is_known_before_its_costs(problem: Problem) -> None:
         )
     )
     plain = {
-        op: {device: replace(cost, workspace_bytes=0) for device, cost in costs.items()}
+        op: {
+            device: replace(cost, workspace_bytes=0, variants={}) for device, cost in costs.items()
+        }
         for op, costs in problem.costs.items()
     }
     platform = replace(problem.platform, alignment_bytes=1)
@@ -77,6 +80,12 @@ def test_what_a_step_keeps_is_known_before_its_costs(problem: Problem) -> None:
     if all(device in there for there in plain.values()):
         simulation = simulate(*keep_all_on(problem, device))
         assert kept_bytes(problem.graph) == simulation.peak_bytes[device]
+
+
+def test_a_step_keeps_what_an_output_is_a_view_of() -> None:
+    kept, view, last = Tensor("kept", 64), Tensor("view", 64, alias_of="kept"), Tensor("last", 32)
+    ops = (Op("a", "k", (), ("kept",)), Op("b", "k", (), ("last",)))
+    assert kept_bytes(OpGraph((kept, view, last), ops, outputs=("last", "view"))) == 96
 
 
 def test_a_budget_below_the_working_set_names_what_would_work() -> None:

@@ -42,12 +42,13 @@ def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:
 def kept_bytes(graph: OpGraph) -> int:
     """Most bytes that are alive at once where each tensor is kept until its last use, workspaces aside."""
     change = [0] * (len(graph.ops) + 1)
+    last = {graph.base[output] for output in graph.outputs}
     for tensor in graph.bases:
         if tensor.name in graph.update_of:  # it takes over the bytes of its state
             continue
         makers = [graph.producer[tensor.name]] if tensor.name in graph.producer else []
         uses = [graph.op_index[op] for op in (*makers, *graph.consumers[tensor.name])]
-        stays = tensor.name in graph.outputs or tensor.role.is_persistent
+        stays = tensor.name in last or tensor.role.is_persistent
         if uses or stays:
             change[uses[0] if makers else 0] += tensor.size_bytes
             change[-1 if stays else max(uses) + 1] -= tensor.size_bytes
