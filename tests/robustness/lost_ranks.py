@@ -98,7 +98,7 @@ class LostRanks:
                 faults.append(f"it does not go on: {run.said[-2000:]}")
             elif not np.allclose(run.losses, whole[len(whole) - len(run.losses) :], **bounds):
                 faults.append("other losses")
-        faults += [*_left_by(run), *_left_in_memory(shared)]
+        faults += [*_left_by(run), *left_in_memory(shared)]
         shutil.rmtree(self._folder / str(number))
         return LossVerdict(
             *(number, division, rank, sent.name, round(moment_s, 3), had_checkpoint),
@@ -143,18 +143,29 @@ def _left_by(run: Launched) -> list[str]:
     return [f"left {each}" for each in (*processes, *(path.name for path in files))]
 
 
-def _left_in_memory(earlier: Collection[Path]) -> list[str]:
-    """Memory with a name that has come since, and that no process uses."""
-    used = "".join(_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
-    new = [path for path in _SHARED.iterdir() if path not in earlier]
-    return [f"left {path}" for path in new if str(path) not in used and path.exists()]
+def left_in_memory(earlier: Collection[Path]) -> list[str]:
+    """Memory with a name that has come since, and that no process uses: others may run here, too.
+
+    Processes map it by other names than it has, such as a semaphore before it got one.
+    """
+    new = {path: _number(path) for path in _SHARED.iterdir() if path not in earlier}
+    used = {line.split()[4] for maps in Path("/proc").glob("[0-9]*/maps") for line in _lines(maps)}
+    return [f"left {path}" for path, number in new.items() if number and number not in used]
 
 
-def _text(file: Path) -> str:
+def _number(file: Path) -> str:
+    """Of the file's content, whatever it is called; nothing where it is gone."""
     try:
-        return file.read_text(errors="replace")
-    except OSError:  # the process has ended
+        return str(file.stat().st_ino)
+    except FileNotFoundError:
         return ""
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except OSError:  # the process has ended
+        return []
 
 
 def _unnamed(rank: int, said: str) -> list[str]:
