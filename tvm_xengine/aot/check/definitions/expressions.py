@@ -85,18 +85,21 @@ class Expressions:
         """The type that stands for `dtype`."""
         return np.dtype(self.wide if dtype in ("float32", "float64") else dtype)
 
+    def constant(self, expr: ir.Expr) -> Array:
+        """A number; it has its type's own precision, however wide computations are."""
+        value = np.asarray(expr.value).astype(str(expr.ty.dtype))
+        return value.astype(self.numpy_type(str(expr.ty.dtype)))
+
     def of(self, expr: ir.Expr, guarded: bool = False) -> Evaluate:
         """The value of `expr`; under a condition, `guarded`, it may read what is not there."""
         kind = type(expr)
-        if kind in _BINARY:
+        if kind in BINARY:
             guards = guarded or kind in (tirx.And, tirx.Or)
-            function, a, b = _BINARY[kind], self.of(expr.a, guarded), self.of(expr.b, guards)
+            function, a, b = BINARY[kind], self.of(expr.a, guarded), self.of(expr.b, guards)
             return lambda at: function(a(at), b(at))
         match expr:
             case tirx.IntImm() | tirx.FloatImm():
-                # A constant has the type's own precision, however wide computations are.
-                value = np.asarray(expr.value).astype(str(expr.ty.dtype))
-                wide = value.astype(self.numpy_type(str(expr.ty.dtype)))
+                wide = self.constant(expr)
                 return lambda _: wide
             case ir.Var():
                 return lambda at: at.values[expr]
@@ -205,25 +208,33 @@ class Expressions:
         return choose
 
     def _call(self, expr: ir.Call, guarded: bool) -> Evaluate:
-        name = str(expr.op.name).rpartition(".")[2] if isinstance(expr.op, ir.Op) else str(expr.op)
-        given = list(expr.args)
+        name, given = called(expr)
         if name == "if_then_else":
             test, yes, no = given
             return self._choice(test, yes, no, guarded)
-        if name in ("call_pure_extern", "call_extern"):
-            name, given = str(given[0].value).removesuffix("f"), given[1:]
         args = [self.of(arg, guarded) for arg in given]
         if name == "reinterpret":
-            return self._reinterpreted(given[0], args[0], str(expr.ty.dtype))
+            dtype = str(expr.ty.dtype)
+            turned = reinterpreted(str(given[0].ty.dtype), dtype, self.numpy_type(dtype))
+            return lambda at: turned(args[0](at))
         if name not in FUNCTIONS:
             raise UnsupportedModuleError(f"{name} cannot be evaluated: {expr}")
         function = FUNCTIONS[name]
         return lambda at: function(*(arg(at) for arg in args))
 
-    def _reinterpreted(self, given: ir.Expr, value: Evaluate, dtype: str) -> Evaluate:
-        bits = str(given.ty.dtype)
-        stands = self.numpy_type(dtype)
-        return lambda at: np.asarray(value(at)).astype(bits).view(dtype).astype(stands)
+
+def called(expr: ir.Call) -> tuple[str, list[ir.Expr]]:
+    """What a call calls, by the name in `FUNCTIONS` where it is there, and what with."""
+    name = str(expr.op.name).rpartition(".")[2] if isinstance(expr.op, ir.Op) else str(expr.op)
+    given = list(expr.args)
+    if name in ("call_pure_extern", "call_extern"):
+        return str(given[0].value).removesuffix("f"), given[1:]
+    return name, given
+
+
+def reinterpreted(bits: str, dtype: str, stands: np.dtype[np.generic]) -> Callable[[Array], Array]:
+    """The bits of numbers of one type as numbers of another, for which a third stands."""
+    return lambda given: np.asarray(given).astype(bits).view(dtype).astype(stands)
 
 
 def _elements(array: Array, places: Sequence[Array]) -> Array:
@@ -258,7 +269,7 @@ def _towards_zero(a: Array, b: Array) -> Array:
     return np.asarray(np.divide(a, b))
 
 
-_BINARY: Mapping[type[ir.Expr], Callable[..., Array]] = {
+BINARY: Mapping[type[ir.Expr], Callable[..., Array]] = {
     tirx.Add: np.add,
     tirx.Sub: np.subtract,
     tirx.Mul: np.multiply,
@@ -282,6 +293,7 @@ _BINARY: Mapping[type[ir.Expr], Callable[..., Array]] = {
     tirx.LShift: np.left_shift,
     tirx.RShift: np.right_shift,
 }
+"""What stands for operators."""
 
 _SAME_NAME = (
     "exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan sinh cosh tanh asinh acosh atanh floor ceil trunc"

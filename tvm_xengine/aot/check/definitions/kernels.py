@@ -17,6 +17,7 @@ from tvm_xengine.aot.check.definitions.expressions import (
     Run,
     variables,
 )
+from tvm_xengine.aot.check.definitions.in_turn import in_turn
 from tvm_xengine.aot.check.definitions.sums import Fold, fold_of
 from tvm_xengine.errors import UnsupportedModuleError
 
@@ -81,13 +82,17 @@ def _branch(stmt: tirx.IfThenElse, expressions: Expressions, guarded: bool) -> R
 
 
 def _loops(stmt: tirx.For, expressions: Expressions) -> Run:
-    """Loops around one block at once; around anything else one by one."""
+    """Loops around one block at once; around anything else one value after the other."""
     loops = [stmt]
     while isinstance(loops[-1].body, tirx.For):
         loops.append(loops[-1].body)
     inner = loops[-1].body
-    if isinstance(inner, s_tir.SBlockRealize) and not _has_blocks(inner.block.body):
+    if isinstance(inner, s_tir.SBlockRealize) and not _has(
+        inner.block.body, s_tir.SBlockRealize, tirx.For
+    ):
         return _Block(tuple(loops), inner, expressions).run
+    if not _has(stmt, s_tir.SBlockRealize):
+        return in_turn(stmt, expressions)
     body = _statement(stmt.body, expressions)
     first, count = expressions.of(stmt.min), expressions.of(stmt.extent)
 
@@ -100,9 +105,9 @@ def _loops(stmt: tirx.For, expressions: Expressions) -> Run:
     return run
 
 
-def _has_blocks(stmt: tirx.Stmt) -> bool:
+def _has(stmt: tirx.Stmt, *kinds: type[tirx.Stmt]) -> bool:
     found: list[object] = []
-    tvm_ffi.structural_walk(stmt, ((s_tir.SBlockRealize, tirx.For), found.append))
+    tvm_ffi.structural_walk(stmt, (kinds, found.append))
     return bool(found)
 
 

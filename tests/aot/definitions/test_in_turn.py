@@ -1,0 +1,97 @@
+"""Loops whose turns depend on one another compute what the same loops in numpy do."""
+
+# TVMScript annotates buffers with calls and decorates untyped functions.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, valid-type"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import DTypeLike, NDArray
+from tvm import tirx
+from tvm.script import tirx as T
+
+from tvm_xengine.aot.check.definitions.expressions import Expressions
+from tvm_xengine.aot.check.definitions.kernels import definition_of
+
+
+@T.prim_func(private=True, s_tir=True)
+def recurrence(x: T.Buffer((3, 6), "float32"), y: T.Buffer((3, 6), "float32")):
+    """Each number follows from those before it: by a root, a choice, a least place, a cast."""
+    for b in T.serial(3):
+        with T.sblock("row"):
+            v = T.axis.spatial(3, b)
+            T.reads(x[v, 0:6])
+            T.writes(y[v, 0:6])
+            least = T.sblock_alloc_buffer((1,), "int32")
+            least[0] = 0
+            for i in range(6):
+                if x[v, i] < x[v, least[0]]:
+                    least[0] = i
+                y[v, i] = T.sqrt(T.abs(x[v, i])) / T.cast(T.max(i, 2) // 2, "float32")
+                if i > 0 and y[v, i - 1] > T.float32(0.5):
+                    y[v, i] = y[v, i] + y[v, i - 1] * x[v, least[0]]
+                else:
+                    y[v, i] = T.Select(x[v, i] > T.float32(0), -y[v, i], T.float32(0.1))
+
+
+@T.prim_func(private=True, s_tir=True)
+def from_the_end(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    """Reads before the first element, where numpy would take the last."""
+    for b in T.serial(1):
+        with T.sblock("all"):
+            v = T.axis.spatial(1, b)
+            T.reads(x[0:4])
+            T.writes(y[0:4])
+            for i in range(4):
+                y[i] = x[i - 1 + v]
+
+
+@T.prim_func(private=True, s_tir=True)
+def quotients(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    for b in T.serial(1):
+        with T.sblock("all"):
+            v = T.axis.spatial(1, b)
+            T.reads(x[0:4])
+            T.writes(y[0:4])
+            for i in range(4):
+                y[i + v] = T.max(T.float32(1) / x[i], T.sqrt(x[i]))
+
+
+def evaluated(func: tirx.PrimFunc, x: NDArray[np.float32], wide: DTypeLike) -> NDArray[np.generic]:
+    (made,) = definition_of(func, 1, Expressions(wide))([x.astype(wide)])
+    return made
+
+
+def by_numpy(x: NDArray[np.float64], number: Callable[[float], np.floating]) -> NDArray[np.generic]:
+    y = np.zeros_like(x)
+    for row, out in zip(x, y, strict=True):
+        for i, value in enumerate(row):
+            least = row[: i + 1].min()
+            out[i] = np.sqrt(abs(value)) / number(max(i, 2) // 2)
+            if i > 0 and out[i - 1] > 0.5:
+                out[i] = out[i] + out[i - 1] * least
+            else:
+                out[i] = -out[i] if value > 0 else np.float32(0.1)
+    return y
+
+
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+def test_a_recurrence_is_that_of_numpy_in_the_same_width(wide: type[np.floating]) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
+    found = evaluated(recurrence, x, wide)
+    assert found.dtype == wide
+    np.testing.assert_array_equal(found, by_numpy(x.astype(wide), wide))
+
+
+def test_what_is_before_the_first_element_is_an_error() -> None:
+    with pytest.raises(IndexError, match="no element -1"):
+        evaluated(from_the_end, np.ones(4, np.float32), np.float64)
+
+
+def test_quotients_and_roots_are_those_of_ieee_754() -> None:
+    x = np.array([0, -4, np.inf, np.nan], np.float32)
+    found = evaluated(quotients, x, np.float64)
+    np.testing.assert_array_equal(found, [np.inf, np.nan, np.inf, np.nan])
