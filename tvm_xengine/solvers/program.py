@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,11 @@ ABSENT = -1
 
 _TOLERANCE = 1e-6
 """The default feasibility tolerance of SCIP and Gurobi."""
+_BLOCKS_PER_LOOK = 100
+"""Rows, and blocks of columns and entries, between two looks at the clock: about a millisecond."""
+
+Look = Callable[[], None]
+"""Called every few rows while a program is written; raises what ends that."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +95,25 @@ class Program:
 class ProgramBuilder:
     """Collects columns, rows and entries in blocks; `build` sorts them into a `Program`."""
 
+    look: Look = lambda: None
     column_count: int = 0
-    row_count: int = 0
     _bounds: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]] = field(
         default_factory=list
     )
     _costs: list[tuple[Columns, NDArray[np.float64]]] = field(default_factory=list)
-    _rows: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=list)
+    _row_lower: array[float] = field(default_factory=lambda: array("d"))
+    _row_upper: array[float] = field(default_factory=lambda: array("d"))
     _entries: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
     _products: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
-    _row_of: list[int] = field(default_factory=list)
-    _column_of: list[int] = field(default_factory=list)
-    _value_of: list[float] = field(default_factory=list)
+    _row_of: array[int] = field(default_factory=lambda: array("q"))
+    _column_of: array[int] = field(default_factory=lambda: array("q"))
+    _value_of: array[float] = field(default_factory=lambda: array("d"))
+    _blocks: int = 0
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows so far."""
+        return len(self._row_lower)
 
     def binaries(self, count: int) -> Columns:
         """`count` new columns that are 0 or 1."""
@@ -114,6 +127,7 @@ class ProgramBuilder:
         self, count: int, *, lower: float = 0.0, upper: float = 1.0, is_integer: bool = False
     ) -> Columns:
         """`count` new columns within bounds."""
+        self._count_block()
         columns = np.arange(self.column_count, self.column_count + count, dtype=np.int64)
         self.column_count += count
         self._bounds.append(
@@ -146,9 +160,10 @@ class ProgramBuilder:
         upper: float = np.inf,
     ) -> int:
         """One row ``lower <= sum value * column <= upper`` over (column, value) terms."""
+        self._count_block()
         row = self.row_count
-        self.row_count += 1
-        self._rows.append((np.array([lower]), np.array([upper])))
+        self._row_lower.append(lower)
+        self._row_upper.append(upper)
         for column, value in terms:
             self._row_of.append(row)
             self._column_of.append(column)
@@ -159,23 +174,29 @@ class ProgramBuilder:
         self, count: int, *, lower: float = -np.inf, upper: float = np.inf
     ) -> NDArray[np.int64]:
         """`count` rows without entries yet."""
+        self._count_block()
         rows = np.arange(self.row_count, self.row_count + count, dtype=np.int64)
-        self.row_count += count
-        self._rows.append((np.full(count, lower), np.full(count, upper)))
+        self._row_lower.extend([lower] * count)
+        self._row_upper.extend([upper] * count)
         return rows
 
     def entries(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> None:
         """Add `values` to the coefficients at (`rows`, `columns`)."""
+        self._count_block()
         rows = np.atleast_1d(np.asarray(rows, np.int64))
         columns = np.atleast_1d(np.asarray(columns, np.int64))
         self._entries.append(
             (rows, columns, np.broadcast_to(np.asarray(values, float), rows.shape))
         )
 
+    def _count_block(self) -> None:
+        self._blocks += 1
+        if self._blocks % _BLOCKS_PER_LOOK == 0:
+            self.look()
+
     def build(self) -> Program:
         """The program; entries at the same place add up."""
         lower, upper, is_integer = _joined(self._bounds, (float, float, bool))
-        row_lower, row_upper = _joined(self._rows, (float, float))
         single = (np.array(self._row_of), np.array(self._column_of), np.array(self._value_of))
         rows, columns, values = _joined([*self._entries, single], (np.int64, np.int64, float))
         cost_columns, weights = _joined(self._costs, (np.int64, float))
@@ -194,8 +215,8 @@ class ProgramBuilder:
             lower=lower,
             upper=upper,
             is_integer=is_integer,
-            row_lower=row_lower,
-            row_upper=row_upper,
+            row_lower=np.array(self._row_lower),
+            row_upper=np.array(self._row_upper),
             starts=starts.astype(np.int64),
             columns=entry_columns,
             values=summed,

@@ -25,6 +25,10 @@ _LEAST_REMAINING_S = 0.05
 """A time limit of nothing is none to a backend."""
 
 
+class TimeIsUpError(Exception):
+    """Ends what a solve is doing, once its time is up or it was interrupted; never leaves the solve."""
+
+
 @dataclass(frozen=True)
 class Request:
     """How to solve.
@@ -79,6 +83,11 @@ class Request:
     def is_over(self) -> bool:
         """Whether the time is up or the solve was interrupted."""
         return self.stop.is_set() or self.elapsed_s >= self.limits.time_limit_s
+
+    def look(self) -> None:
+        """Go on, or raise `TimeIsUpError`: to be called every few milliseconds by what may take long."""
+        if self.is_over:
+            raise TimeIsUpError
 
     @property
     def is_late(self) -> bool:

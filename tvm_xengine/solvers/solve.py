@@ -22,7 +22,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule, with_kernels_that_fit
 from tvm_xengine.solvers.backends.table import backends, require_installed
 from tvm_xengine.solvers.first_use import compile_searches_for
-from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
+from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, TimeIsUpError, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
 SolverFunction = Callable[[Problem, Request], SolveResult]
@@ -211,6 +211,8 @@ def answer(problem: Problem, request: Request) -> SolveResult:
     except KeyboardInterrupt:
         request.stop.set()
         result = None
+    except TimeIsUpError:
+        result = _begun_too_late(problem, request)
     if request.stop.is_set() and (result is None or result.status is Status.NO_SOLUTION):
         from tvm_xengine.solvers.portfolio.quick import quick_answer
 
@@ -218,6 +220,13 @@ def answer(problem: Problem, request: Request) -> SolveResult:
     assert result is not None
     is_makespan = request.objective is Objective.MAKESPAN
     return _without_idle_steps(problem, request, result) if is_makespan else result
+
+
+def _begun_too_late(problem: Problem, request: Request) -> SolveResult:
+    """What is known where the time was over before anything was solved."""
+    schedule = request.best_of(problem, [request.start])
+    message = f"the time was over before there was a program that {request.backend} could solve"
+    return conclude(problem, request, schedule, Proof(0.0), solver=request.solver, message=message)
 
 
 def _with_fitting_start(problem: Problem, request: Request) -> Request:

@@ -22,7 +22,7 @@ from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.indexed import (
     IndexedProblem,
 )
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.program import Look, Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.cuts import Cuttable, best_executable
 from tvm_xengine.solvers.published.retention import RetentionProgram
@@ -50,7 +50,8 @@ class Formulation:
     Attributes
     ----------
     formulate
-        Writes the program; raises `ValueError` for problems that it cannot express.
+        Writes the program, and looks at the clock meanwhile; raises `ValueError` for problems that it
+        cannot express.
     scope
         The schedules among which its optimum is one.
     is_faithful
@@ -58,7 +59,7 @@ class Formulation:
     """
 
     name: str
-    formulate: Callable[[IndexedProblem], Model]
+    formulate: Callable[[IndexedProblem, Look], Model]
     scope: str
     is_faithful: bool = True
 
@@ -68,14 +69,18 @@ def formulation(name: str, backend: str) -> Formulation:
     if name == "xengine" and backend not in WITH_PRODUCTS:
         name = "xengine-flows"
     return {
-        "tight": Formulation("tight", tight.formulate_tight, tight.SCOPE),
+        "tight": Formulation(
+            "tight", lambda p, look: tight.formulate_tight(p, look=look), tight.SCOPE
+        ),
         "checkmate": Formulation("checkmate", checkmate.formulate_checkmate, checkmate.SCOPE),
         "poet": Formulation("poet", poet.formulate_poet, poet.SCOPE),
-        "retention": Formulation("retention", retention.formulate_retention, retention.SCOPE),
+        "retention": Formulation(
+            "retention", lambda p, _look: retention.formulate_retention(p), retention.SCOPE
+        ),
         "xengine": Formulation("xengine", xengine.formulate_xengine, xengine.SCOPE, False),
         "xengine-flows": Formulation(
             "xengine-flows",
-            lambda indexed: xengine.formulate_xengine(indexed, with_products=False),
+            lambda p, look: xengine.formulate_xengine(p, look, with_products=False),
             xengine.SCOPE,
             False,
         ),
@@ -96,9 +101,10 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
     request.refuse_makespan(name)
     chosen = formulation(name, backend)
     indexed = index_problem(problem, request.objective)
-    model = chosen.formulate(indexed)
+    model = chosen.formulate(indexed, request.look)
     program = model.program
     request.say(f"{name}: {program.column_count} columns, {program.row_count} rows, {backend}")
+    request.look()
     first = answer = _ask(program, request, indexed, _start(model, request.start))
     schedule = model.schedule(answer.x) if answer.x is not None else None
     refusal, cuts = _refusal(problem, schedule), 0

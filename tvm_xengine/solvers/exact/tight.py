@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.exact.copies import Copies, CopiesOverLinks
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import ABSENT, Program, ProgramBuilder, is_set
+from tvm_xengine.solvers.program import ABSENT, Look, Program, ProgramBuilder, is_set
 
 SCOPE = (
     "schedules that first run the ops in the given order, repeat an op at most once on a device"
@@ -128,9 +128,13 @@ class TightModel:
         )
 
 
-def formulate_tight(indexed: IndexedProblem, copies: type[Copies] = CopiesOverLinks) -> TightModel:
+def formulate_tight(
+    indexed: IndexedProblem,
+    copies: type[Copies] = CopiesOverLinks,
+    look: Look = lambda: None,
+) -> TightModel:
     """The program whose optimum is the cheapest schedule of the class `SCOPE`."""
-    draft = _Draft(indexed, copies)
+    draft = _Draft(indexed, copies, look)
     _run_every_op(draft)
     _choose_kernels(draft)
     _make_outputs(draft)
@@ -156,9 +160,9 @@ def formulate_tight(indexed: IndexedProblem, copies: type[Copies] = CopiesOverLi
 class _Draft:
     """The columns of the model while rows are being written."""
 
-    def __init__(self, indexed: IndexedProblem, copies: type[Copies]) -> None:
+    def __init__(self, indexed: IndexedProblem, copies: type[Copies], look: Look) -> None:
         self.p = p = indexed
-        self.builder = ProgramBuilder()
+        self.builder = ProgramBuilder(look)
         n, count, devices = p.op_count, p.tensor_count, p.device_count
         stage = np.arange(n + 1)
         last_run, last_read = np.array(p.last_run), np.array(p.last_read)

@@ -22,7 +22,7 @@ from tvm_xengine.solvers.miqp.restricted import restricted
 from tvm_xengine.solvers.miqp.windows import parts_of, windows
 from tvm_xengine.solvers.portfolio.automatic import solve_automatically
 from tvm_xengine.solvers.program import Program
-from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
+from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, TimeIsUpError, conclude
 from tvm_xengine.solvers.result import Limits, Scope, SolveResult, StopReason
 
 
@@ -99,7 +99,10 @@ def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAUL
         order = tuple(ordered.graph.op_index)
         if found is not None and (order in solved or request.is_over):
             return found
-        search = _Search(ordered, request, options, start)
+        try:
+            search = _Search(ordered, request, options, start)
+        except TimeIsUpError:
+            return found or _answered_by(start, request, "the program was not written in time")
         search.run(is_whole=is_whole)
         found = conclude(
             problem,
@@ -172,7 +175,9 @@ class _Search:
         self._request, self._options = request, options
         self._problem = problem
         indexed = index_problem(problem, request.objective)
-        self._model: TightModel = formulate_tight(indexed, copies_for(request.backend))
+        self._model: TightModel = formulate_tight(
+            indexed, copies_for(request.backend), request.look
+        )
         program = self._model.program
         self._x = None if self.schedule is None else encode_tight(self._model, self.schedule)
         request.say(

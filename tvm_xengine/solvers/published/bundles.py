@@ -7,7 +7,9 @@ as workspace; updates run at home; a reader of state is not repeated after its u
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,11 +58,19 @@ class Bundles:
 
     def inputs(self, v: int) -> list[int]:
         """The ops whose results op v reads."""
-        return [u for u, w in self.edges if w == v]
+        return self._inputs[v]
 
     def users(self, u: int) -> list[int]:
         """The ops that read the results of op u."""
-        return [v for w, v in self.edges if w == u]
+        return self._users[u]
+
+    @cached_property
+    def _inputs(self) -> list[list[int]]:
+        return _others_of(((v, u) for u, v in self.edges), self.op_count)
+
+    @cached_property
+    def _users(self) -> list[list[int]]:
+        return _others_of(self.edges, self.op_count)
 
     def passed(self, u: int, v: int) -> list[int]:
         """The tensors that op u makes and op v reads."""
@@ -70,6 +80,14 @@ class Bundles:
         """Value of copying from device d to e what v reads of u; infinite without a link."""
         a, b = self.devices[d], self.devices[e]
         return float(sum(self.indexed.transfer_value[a, b, j] for j in self.passed(u, v)))
+
+
+def _others_of(pairs: Iterable[tuple[int, int]], count: int) -> list[list[int]]:
+    """For each first of the pairs, its seconds."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for one, other in pairs:
+        found[one].append(other)
+    return found
 
 
 def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:

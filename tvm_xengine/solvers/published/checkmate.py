@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.program import Look, Program
 from tvm_xengine.solvers.published.bundles import Bundles, bundle_on_one_device
 from tvm_xengine.solvers.published.cuts import Cut, no_good
 from tvm_xengine.solvers.published.stages import (
@@ -51,7 +51,7 @@ class CheckmateModel:
         return no_good(self.compute.ravel(), x)
 
 
-def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:
+def formulate_checkmate(indexed: IndexedProblem, look: Look = lambda: None) -> CheckmateModel:
     """Checkmate's program on the best device.
 
     Raises
@@ -59,15 +59,15 @@ def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:
     UnsupportedProblemError
         As `bundle_on_one_device`.
     """
-    draft = draft_one_device(indexed)
+    draft = draft_one_device(indexed, look)
     keep_only_what_was_there(draft)
     return CheckmateModel(draft.bundles, draft.builder.build(), draft.compute, draft.keep)
 
 
-def draft_one_device(indexed: IndexedProblem) -> StageDraft:
+def draft_one_device(indexed: IndexedProblem, look: Look) -> StageDraft:
     """The stage model on the best device, but for the rows of keep."""
     bundles = bundle_on_one_device(indexed)
-    draft = draft_stages(bundles)
+    draft = draft_stages(bundles, look)
     read_what_is_there(draft)
     keep_results_to_the_end(draft)
     stay_within_budgets(draft)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import ABSENT, Program, is_set
+from tvm_xengine.solvers.program import ABSENT, Look, Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles
 from tvm_xengine.solvers.published.checkmate import draft_one_device, state_copies
 from tvm_xengine.solvers.published.cuts import Cut, no_good
@@ -74,7 +74,12 @@ class PoetModel:
         return no_good(np.concatenate([grid.ravel() for grid in grids]), x)
 
 
-def formulate_poet(indexed: IndexedProblem, *, runtime_limit_us: float | None = None) -> PoetModel:
+def formulate_poet(
+    indexed: IndexedProblem,
+    look: Look = lambda: None,
+    *,
+    runtime_limit_us: float | None = None,
+) -> PoetModel:
     """POET's program on the best device and the first store that is linked with it both ways.
 
     Raises
@@ -82,7 +87,7 @@ def formulate_poet(indexed: IndexedProblem, *, runtime_limit_us: float | None = 
     UnsupportedProblemError
         If there is no device that runs every op, or no such store.
     """
-    draft = draft_one_device(indexed)
+    draft = draft_one_device(indexed, look)
     device = draft.bundles.devices[0]
     stores = [
         d

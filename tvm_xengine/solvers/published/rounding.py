@@ -44,7 +44,7 @@ def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
         if problem.home_bytes[device.name] < (1 - _ALLOWANCE_RATIO) * device.budget_bytes
     }
     indexed = index_problem(problem.with_budgets(smaller), request.objective)
-    model = formulate_checkmate(indexed)
+    model = formulate_checkmate(indexed, request.look)
     answer = run_backend(
         request.backend,
         model.program.relaxed(),

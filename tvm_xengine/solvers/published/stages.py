@@ -22,8 +22,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.program import ProgramBuilder
+from tvm_xengine.errors import UnsupportedProblemError
+from tvm_xengine.solvers.program import Look, ProgramBuilder
 from tvm_xengine.solvers.published.bundles import Bundles
+
+_MOST_CELLS = 4_000_000
+"""Devices by stages by ops: programs of more are not written. One of 240,000 (ResNet-50 on a device) takes
+0.3 GB, and the backend's process has it once more, so this many take some 10 GB."""
 
 Grid = NDArray[np.int64]
 Terms = list[tuple[int, float]]
@@ -49,10 +54,21 @@ class StageDraft:
     """More ways for keep[d,t+1,i] to hold, by (d, t, i)."""
 
 
-def draft_stages(bundles: Bundles) -> StageDraft:
-    """The columns compute and keep, with the rows of stages and costs of runs."""
-    builder = ProgramBuilder()
+def draft_stages(bundles: Bundles, look: Look) -> StageDraft:
+    """The columns compute and keep, with the rows of stages and costs of runs.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the program would not fit into memory.
+    """
+    builder = ProgramBuilder(look)
     n, devices = bundles.op_count, len(bundles.devices)
+    if (cells := devices * n * n) > _MOST_CELLS:
+        raise UnsupportedProblemError(
+            f"the stage models write a program of {cells:,} places (devices x stages x ops) for {n:,} ops,"
+            f" and at most {_MOST_CELLS:,} are written; use solver auto"
+        )
     stage = np.arange(n + 1)[:, None]
     op = np.arange(n)[None]
     runs = (op <= stage[:n]) & ((op == stage[:n]) | (stage[:n] <= np.array(bundles.last_run)))
@@ -77,10 +93,11 @@ def there(draft: StageDraft, d: int, t: int, i: int) -> Terms:
 
 def keep_only_what_was_there(draft: StageDraft) -> None:
     """keep[d,t+1,i] <= keep[d,t,i] + compute[d,t,i] (+ what else brings it)"""
-    for d, t, i in zip(*(axis.tolist() for axis in np.nonzero(draft.keep >= 0)), strict=True):
-        sources = there(draft, d, t - 1, i) + draft.may_appear.get((d, t - 1, i), [])
-        terms = [(int(draft.keep[d, t, i]), 1.0), *((c, -v) for c, v in sources)]
-        draft.builder.row(terms, upper=0.0)
+    for d, t in np.ndindex(draft.keep.shape[:2]):
+        for i in np.flatnonzero(draft.keep[d, t] >= 0).tolist():
+            sources = there(draft, d, t - 1, i) + draft.may_appear.get((d, t - 1, i), [])
+            terms = [(int(draft.keep[d, t, i]), 1.0), *((c, -v) for c, v in sources)]
+            draft.builder.row(terms, upper=0.0)
 
 
 def keep_results_to_the_end(draft: StageDraft) -> None:

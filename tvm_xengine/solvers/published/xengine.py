@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program, is_set
+from tvm_xengine.solvers.program import Look, Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles, bundle
 from tvm_xengine.solvers.published.checkmate import state_copies
 from tvm_xengine.solvers.published.cuts import Cut, no_good, overfull_run
@@ -151,11 +151,13 @@ class XEngineModel:
         ]
 
 
-def formulate_xengine(indexed: IndexedProblem, *, with_products: bool = True) -> XEngineModel:
+def formulate_xengine(
+    indexed: IndexedProblem, look: Look = lambda: None, *, with_products: bool = True
+) -> XEngineModel:
     """XEngine's program over the devices that compute; linear without products."""
     devices = tuple(np.flatnonzero(indexed.can_run.any(axis=0)).tolist())
     bundles = bundle(indexed, devices)
-    draft = draft_stages(bundles)
+    draft = draft_stages(bundles, look)
     keep_only_what_was_there(draft)
     if with_products:
         _read_from_anywhere(draft)

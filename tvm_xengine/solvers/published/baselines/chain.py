@@ -10,6 +10,7 @@ import numpy as np
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.indexed import ANYWHERE, NONE, NOWHERE, IndexedProblem
+from tvm_xengine.solvers.program import Look
 from tvm_xengine.solvers.published.bundles import best_single_device
 from tvm_xengine.solvers.state import ScheduleState
 
@@ -101,7 +102,9 @@ def chain_of(indexed: IndexedProblem, *, most_blocks: int = 64) -> Chain | None:
     )
 
 
-def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule | None:
+def replay(
+    chain: Chain, sequence: Iterable[tuple[str, int]], look: Look = lambda: None
+) -> Schedule | None:
     """The schedule that runs blocks ``("forward", b)`` and ``("backward", b)`` in sequence.
 
     What a block is run for again need not be held, so it is freed. Ops that must not be
@@ -111,6 +114,7 @@ def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule | None
     state = ScheduleState(chain.indexed)
     try:
         for kind, b in sequence:
+            look()
             for i in chain.forward[b] if kind == "forward" else chain.backward[b]:
                 _run(state, i, chain.device)
     except InvalidScheduleError:

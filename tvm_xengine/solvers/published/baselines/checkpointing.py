@@ -7,7 +7,8 @@ validator accepts is the answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.index_problem import index_problem, summed
+from tvm_xengine.solvers.program import Look
 from tvm_xengine.solvers.published.baselines.chain import Chain, chain_of, replay
-from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.request import Request, TimeIsUpError
 
 Sequence = list[tuple[str, int]]
 _Table = NDArray[np.float64]
@@ -30,7 +32,7 @@ _MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
 def recompute_all(problem: Problem, request: Request) -> Schedule | None:
     """Every block's forward ops are run again from the start before its backward ops."""
-    return _best(problem, request, lambda chain: [_from_scratch(chain)])
+    return _best(problem, request, lambda chain: iter([_from_scratch(chain)]))
 
 
 def sqrt_checkpointing(problem: Problem, request: Request) -> Schedule | None:
@@ -59,7 +61,7 @@ def rotor(problem: Problem, request: Request) -> Schedule | None:
 
     def plans(chain: Chain) -> Iterator[Sequence]:
         for share in _MEMORY_SHARES:
-            plan = _plan_chain(chain, share * chain.free_units)
+            plan = _plan_chain(chain, share * chain.free_units, request.look)
             if plan is not None:
                 yield plan
 
@@ -67,12 +69,18 @@ def rotor(problem: Problem, request: Request) -> Schedule | None:
 
 
 def _best(
-    problem: Problem, request: Request, plans: Callable[[Chain], Iterable[Sequence]]
+    problem: Problem, request: Request, plans: Callable[[Chain], Iterator[Sequence]]
 ) -> Schedule | None:
     chain = chain_of(index_problem(problem, summed(request.objective)))
     if chain is None:
         return None
-    return request.best_of(problem, (replay(chain, plan) for plan in plans(chain)))
+
+    def replayed() -> Iterator[Schedule | None]:
+        with suppress(TimeIsUpError):
+            for plan in plans(chain):
+                yield replay(chain, plan, request.look)
+
+    return request.best_of(problem, replayed())
 
 
 def _from_scratch(chain: Chain) -> Sequence:
@@ -141,7 +149,7 @@ def _binomial(length: int, slots: int) -> Sequence:
     return sequence
 
 
-def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
+def _plan_chain(chain: Chain, free_units: float, look: Look) -> Sequence | None:
     """The runs of least weight for which `free_units` suffice; None when they never do.
 
     cost(s, t, m), blocks s..t with memory m in addition to the input of s, is the least of
@@ -153,9 +161,8 @@ def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
     unit = free_units / _MEMORY_SLOTS
     saved = [math.ceil(s / unit) for s in chain.saved_units]
     passed = [math.ceil(s / unit) for s in chain.passed_units]
-    cost, choice = _least_costs(
-        chain, saved, passed, [math.ceil(s / unit) for s in chain.peak_units]
-    )
+    peak = [math.ceil(s / unit) for s in chain.peak_units]
+    cost, choice = _least_costs(chain, saved, passed, peak, look)
     if not np.isfinite(cost[0, chain.length - 1, _MEMORY_SLOTS]):
         return None
     sequence: Sequence = []
@@ -178,7 +185,7 @@ def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
 
 
 def _least_costs(
-    chain: Chain, saved: list[int], passed: list[int], peak: list[int]
+    chain: Chain, saved: list[int], passed: list[int], peak: list[int], look: Look
 ) -> tuple[_Table, NDArray[np.int64]]:
     """cost(s, t, m), and the block whose input is kept next: s where all of s is kept."""
     length, run, back = chain.length, chain.forward_value, chain.backward_value
@@ -186,6 +193,7 @@ def _least_costs(
     cost = np.full((length, length, _MEMORY_SLOTS + 1), np.inf)
     choice = np.full((length, length, _MEMORY_SLOTS + 1), -1)
     for s in reversed(range(length)):
+        look()
         alone = np.where(slots >= saved[s] + peak[s], run[s] + back[s], np.inf)
         cost[s, s], choice[s, s] = alone, s
         for t in range(s + 1, length):
