@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
+
 Columns = NDArray[np.int64]
 
 ABSENT = -1
@@ -222,6 +224,21 @@ class ProgramBuilder:
             values=summed,
             quadratic_columns=np.stack([u, v], axis=1),
             quadratic_values=products,
+        )
+
+
+def refuse_too_large(cells: int, ops: int, most_cells: int) -> None:
+    """Refuse a stage model of more cells, devices by stages by what ops make, before its first column.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        Says how large it is.
+    """
+    if cells > most_cells:
+        raise UnsupportedProblemError(
+            f"the stage model of {ops:,} ops has {cells:,} places (devices x stages x results), and at most"
+            f" {most_cells:,} are written; use solver auto"
         )
 
 

@@ -12,6 +12,7 @@ from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.program import Look
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status, StopReason
 
 PROOF_RATIO = 1e-6
@@ -21,6 +22,8 @@ MAX_SEED = 2**31 - 1
 _GRACE_RATIO, _GRACE_S = 0.05, 0.5
 """How long after its time limit a solve may still look for budgets that work, or tidy its schedule: half of
 what the time limit of a plan allows beyond it."""
+WRITING_SHARE = 0.75
+"""Of the time left, for writing a program: its rows are sorted, and handed to a backend, in the rest."""
 _LEAST_REMAINING_S = 0.05
 """A time limit of nothing is none to a backend."""
 
@@ -84,10 +87,18 @@ class Request:
         """Whether the time is up or the solve was interrupted."""
         return self.stop.is_set() or self.elapsed_s >= self.limits.time_limit_s
 
-    def look(self) -> None:
-        """Go on, or raise `TimeIsUpError`: to be called every few milliseconds by what may take long."""
-        if self.is_over:
-            raise TimeIsUpError
+    def looking(self, share: float) -> Look:
+        """To be called every few milliseconds by what may take a share of the time left from now on.
+
+        It raises `TimeIsUpError` once that is over, or the solve was interrupted.
+        """
+        until_s = self.elapsed_s + share * self.remaining_s
+
+        def look() -> None:
+            if self.stop.is_set() or self.elapsed_s >= until_s:
+                raise TimeIsUpError
+
+        return look
 
     @property
     def is_late(self) -> bool:

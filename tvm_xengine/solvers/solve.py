@@ -23,7 +23,7 @@ from tvm_xengine.scheduling.schedule import Schedule, with_kernels_that_fit
 from tvm_xengine.solvers.backends.table import backends, require_installed
 from tvm_xengine.solvers.first_use import compile_searches_for
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, TimeIsUpError, conclude
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
 
 SolverFunction = Callable[[Problem, Request], SolveResult]
 
@@ -225,8 +225,13 @@ def answer(problem: Problem, request: Request) -> SolveResult:
 def _begun_too_late(problem: Problem, request: Request) -> SolveResult:
     """What is known where the time was over before anything was solved."""
     schedule = request.best_of(problem, [request.start])
-    message = f"the time was over before there was a program that {request.backend} could solve"
-    return conclude(problem, request, schedule, Proof(0.0), solver=request.solver, message=message)
+    lacked = f"program that {request.backend} could solve" if request.backend else "schedule"
+    message = f"the time was over before there was a {lacked}"
+    result = conclude(
+        problem, request, schedule, Proof(0.0), solver=request.solver, message=message
+    )
+    is_interrupted = result.stopped_by is StopReason.INTERRUPTED
+    return result if is_interrupted else replace(result, stopped_by=StopReason.LIMIT)
 
 
 def _with_fitting_start(problem: Problem, request: Request) -> Request:

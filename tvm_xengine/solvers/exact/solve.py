@@ -26,7 +26,7 @@ from tvm_xengine.solvers.program import Look, Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.cuts import Cuttable, best_executable
 from tvm_xengine.solvers.published.retention import RetentionProgram
-from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.request import WRITING_SHARE, Proof, Request, conclude
 from tvm_xengine.solvers.result import Scope, SolveResult
 
 
@@ -101,10 +101,9 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
     request.refuse_makespan(name)
     chosen = formulation(name, backend)
     indexed = index_problem(problem, request.objective)
-    model = chosen.formulate(indexed, request.look)
+    model = chosen.formulate(indexed, request.looking(WRITING_SHARE))
     program = model.program
     request.say(f"{name}: {program.column_count} columns, {program.row_count} rows, {backend}")
-    request.look()
     first = answer = _ask(program, request, indexed, _start(model, request.start))
     schedule = model.schedule(answer.x) if answer.x is not None else None
     refusal, cuts = _refusal(problem, schedule), 0

@@ -50,13 +50,23 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.exact.copies import Copies, CopiesOverLinks
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import ABSENT, Look, Program, ProgramBuilder, is_set
+from tvm_xengine.solvers.program import (
+    ABSENT,
+    Look,
+    Program,
+    ProgramBuilder,
+    is_set,
+    refuse_too_large,
+)
 
 SCOPE = (
     "schedules that first run the ops in the given order, repeat an op at most once on a device"
     " between two first runs, and copy a tensor right after the place of its producer"
 )
 """The class of schedules in which the model's optimum is one."""
+
+_MOST_CELLS = 1_000_000
+"""Devices by stages by tensors; of more no program is written. 104,000 (U-Net on two devices) take 0.8 GB."""
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
@@ -133,7 +143,15 @@ def formulate_tight(
     copies: type[Copies] = CopiesOverLinks,
     look: Look = lambda: None,
 ) -> TightModel:
-    """The program whose optimum is the cheapest schedule of the class `SCOPE`."""
+    """The program whose optimum is the cheapest schedule of the class `SCOPE`.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If memory would not hold it.
+    """
+    n = indexed.op_count
+    refuse_too_large(indexed.device_count * (n + 1) * indexed.tensor_count, n, _MOST_CELLS)
     draft = _Draft(indexed, copies, look)
     _run_every_op(draft)
     _choose_kernels(draft)

@@ -22,7 +22,14 @@ from tvm_xengine.solvers.miqp.restricted import restricted
 from tvm_xengine.solvers.miqp.windows import parts_of, windows
 from tvm_xengine.solvers.portfolio.automatic import solve_automatically
 from tvm_xengine.solvers.program import Program
-from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, TimeIsUpError, conclude
+from tvm_xengine.solvers.request import (
+    PROOF_RATIO,
+    WRITING_SHARE,
+    Proof,
+    Request,
+    TimeIsUpError,
+    conclude,
+)
 from tvm_xengine.solvers.result import Limits, Scope, SolveResult, StopReason
 
 
@@ -176,7 +183,7 @@ class _Search:
         self._problem = problem
         indexed = index_problem(problem, request.objective)
         self._model: TightModel = formulate_tight(
-            indexed, copies_for(request.backend), request.look
+            indexed, copies_for(request.backend), request.looking(WRITING_SHARE)
         )
         program = self._model.program
         self._x = None if self.schedule is None else encode_tight(self._model, self.schedule)

@@ -20,7 +20,7 @@ from tvm_xengine.solvers.published.checkmate import (
     formulate_checkmate,
     single_device_schedule,
 )
-from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.request import WRITING_SHARE, Proof, Request, conclude
 from tvm_xengine.solvers.result import SolveResult
 
 _ALLOWANCE_RATIO = 0.1
@@ -44,7 +44,7 @@ def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
         if problem.home_bytes[device.name] < (1 - _ALLOWANCE_RATIO) * device.budget_bytes
     }
     indexed = index_problem(problem.with_budgets(smaller), request.objective)
-    model = formulate_checkmate(indexed, request.look)
+    model = formulate_checkmate(indexed, request.looking(WRITING_SHARE))
     answer = run_backend(
         request.backend,
         model.program.relaxed(),

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import UnsupportedProblemError
-from tvm_xengine.solvers.program import Look, ProgramBuilder
+from tvm_xengine.solvers.program import Look, ProgramBuilder, refuse_too_large
 from tvm_xengine.solvers.published.bundles import Bundles
 
 _MOST_CELLS = 4_000_000
-"""Devices by stages by ops: programs of more are not written. One of 240,000 (ResNet-50 on a device) takes
+"""Devices by stages by ops; of more no program is written. One of 240,000 (ResNet-50 on a device) takes
 0.3 GB, and the backend's process has it once more, so this many take some 10 GB."""
 
 Grid = NDArray[np.int64]
@@ -64,11 +63,7 @@ def draft_stages(bundles: Bundles, look: Look) -> StageDraft:
     """
     builder = ProgramBuilder(look)
     n, devices = bundles.op_count, len(bundles.devices)
-    if (cells := devices * n * n) > _MOST_CELLS:
-        raise UnsupportedProblemError(
-            f"the stage models write a program of {cells:,} places (devices x stages x ops) for {n:,} ops,"
-            f" and at most {_MOST_CELLS:,} are written; use solver auto"
-        )
+    refuse_too_large(devices * n * n, n, _MOST_CELLS)
     stage = np.arange(n + 1)[:, None]
     op = np.arange(n)[None]
     runs = (op <= stage[:n]) & ((op == stage[:n]) | (stage[:n] <= np.array(bundles.last_run)))

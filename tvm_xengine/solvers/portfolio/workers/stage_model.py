@@ -12,7 +12,7 @@ from tvm_xengine.solvers.index_problem import index_problem
 from tvm_xengine.solvers.portfolio.backend import run_for
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.events import BoundProven, ScheduleFound
-from tvm_xengine.solvers.request import Proof, TimeIsUpError
+from tvm_xengine.solvers.request import WRITING_SHARE, Proof, TimeIsUpError
 from tvm_xengine.solvers.result import Scope
 
 
@@ -22,13 +22,8 @@ def solve_stage_model(task: Task) -> None:
     if task.is_over:
         return
     indexed = index_problem(task.problem, task.request.objective)
-
-    def look() -> None:
-        if task.is_over:
-            raise TimeIsUpError
-
     try:
-        model = formulate_tight(indexed, look=look)
+        model = formulate_tight(indexed, look=task.request.looking(WRITING_SHARE))
     except TimeIsUpError:
         return
 
