@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tvm_xengine.model.lr_schedules import named_schedule
+from tvm_xengine.model.lr_schedules import beyond, named_schedule
 
 
 def test_cosine_falls_from_the_rate_to_zero() -> None:
@@ -31,6 +31,24 @@ def test_steps_multiply_the_rate() -> None:
 
 def test_a_function_is_called_with_the_steps_taken() -> None:
     assert named_schedule("math:sqrt", 1.0, 9)(4) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "said"),
+    [
+        ("cosine:500", 2, "cosine:500 ends its warm-up after 500 steps, and this run ends after 2"),
+        ("constant:9", 9, "ends its warm-up after 9 steps, and this run ends after 9"),
+        ("step:30:0.1", 30, "step:30:0.1 changes the learning rate first after 30 steps"),
+    ],
+)
+def test_what_comes_after_the_last_step_is_said(text: str, steps: int, said: str) -> None:
+    assert said in beyond(text, steps)
+    assert not beyond(text, 600)
+
+
+@pytest.mark.parametrize("text", ["linear", "math:sqrt"])
+def test_nothing_comes_after_the_last_step_without_a_number_of_steps(text: str) -> None:
+    assert not beyond(text, 1)
 
 
 @pytest.mark.parametrize("text", ["", "cosin", "cosine:x", "step:3", "step:x:0.5", "math:nothing"])

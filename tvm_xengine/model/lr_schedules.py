@@ -68,6 +68,16 @@ def named_schedule(text: str, lr: float, steps: int) -> Schedule:
     raise ValueError(f"expected a schedule {_EXPECTED}; got {text!r}")
 
 
+def beyond(text: str, steps: int) -> str:
+    """What of the schedule that a text names comes after so many steps, as a sentence; most often nothing."""
+    name, _, rest = text.partition(":")
+    first = rest.partition(":")[0]
+    if (name not in _SHAPES and name != "step") or not first or _whole(first, text) < steps:
+        return ""
+    what = "changes the learning rate first" if name == "step" else "ends its warm-up"
+    return f"the schedule {text} {what} after {first} steps, and this run ends after {steps}"
+
+
 def as_schedule(schedule: ScheduleLike | None) -> Schedule | None:
     """A function of the number of steps taken.
 

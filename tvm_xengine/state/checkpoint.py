@@ -15,6 +15,7 @@ from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.state.model_state import unlike
 
 SCHEMA = "tvm_xengine.checkpoint/1"
 """Version of the header, raised when a field is added or changes its meaning."""
@@ -103,8 +104,8 @@ def load_step(step: Resumable, path: Path) -> Position:
     unknown = sorted(set(tensors) - set(expected))
     if missing or unknown:
         raise InvalidStateError(
-            f"{path} is of another model or optimizer: it lacks {missing[:4] or 'nothing'} and has"
-            f" {unknown[:4] or 'nothing'} besides"
+            f"{path} is of another model or optimizer, or of one that trains other tensors:"
+            f" {unlike(missing, unknown)}"
         )
     for name, array in expected.items():
         if tensors[name].shape != array.shape:

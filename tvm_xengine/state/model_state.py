@@ -213,9 +213,11 @@ def refuse_names(missing: Sequence[str], unknown: Sequence[str]) -> None:
         If there are any.
     """
     if missing or unknown:
-        raise InvalidStateError(
-            "the state does not fit the model:"
-            + (f" it lacks {some(missing)}" if missing else "")
-            + (" and" if missing and unknown else "")
-            + (f" it has {some(unknown)}, which the model does not have" if unknown else "")
-        )
+        raise InvalidStateError(f"the state does not fit the model: {unlike(missing, unknown)}")
+
+
+def unlike(missing: Sequence[str], unknown: Sequence[str]) -> str:
+    """How the names of a state differ from those that were expected, as the end of a sentence."""
+    lacks = [f"it lacks {some(missing)}"] if missing else []
+    has = [f"it has {some(unknown)}, which the model does not have"] if unknown else []
+    return " and ".join([*lacks, *has])

@@ -18,7 +18,7 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import check_writable
-from tvm_xengine.model.lr_schedules import Schedule, named_schedule
+from tvm_xengine.model.lr_schedules import Schedule, beyond, named_schedule
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
@@ -135,9 +135,10 @@ def wanted_of(model: str, options: TrainOptions, terminal: Terminal) -> Wanted:
     if not options.loop.no_guard:
         data.check_finite()
     steps = _steps(options.loop, training, data)
-    return Wanted(
-        options, training, data, steps, _lr_schedule(options.loop, training, steps), saving
-    )
+    schedule = _lr_schedule(options.loop, training, steps)
+    if said := beyond(options.loop.lr_schedule or "", steps):
+        terminal.note(said)
+    return Wanted(options, training, data, steps, schedule, saving)
 
 
 def following(
