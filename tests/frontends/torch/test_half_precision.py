@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.training.autograd import exported
+from tests.training.autograd import exported, worst_gradient_error
 from tests.training.running import ReferenceRun
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.arrays import to_array
@@ -58,6 +58,28 @@ class Network(nn.Module):
         y = y * y.softmax(-1) + y.exp().cumsum(-1).log() - y.logsumexp(-1, keepdim=True)
         y = functional.interpolate(y[:, None], 8, mode="linear", align_corners=True)[:, 0]
         return self.last((y + y.std(-1, keepdim=True)).float())
+
+
+class Autocast(nn.Module):
+    """Products in bfloat16, and what autocast keeps in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = self.norm(torch.relu(self.first(x)))
+            return self.last(hidden.softmax(-1)).float()
+
+
+def test_autocast_in_a_module_is_that_of_pytorch_but_for_roundings() -> None:
+    torch.manual_seed(0)
+    module, x = Autocast(), torch.randn(8, 16)
+    model = exported(module, x)
+    assert "bfloat16" in model.mod.script()
+    labels = torch.randint(0, 5, (8,))
+    assert worst_gradient_error(model, module, x, labels) < 2.0**-6
 
 
 @DTYPES
