@@ -109,9 +109,9 @@ def thread_count(target: Target) -> int:
 def vector_bytes(target: Target, dtype: str = "float32") -> int:
     """Width of the target's vector registers for a type, 4 when it has none that we know.
 
-    What is written in C has vectors of float32 only.
+    What is written in C has vectors of float32 and int32 only.
     """
-    if target.kind.name == "c" and dtype != "float32":
+    if target.kind.name == "c" and dtype not in ("float32", "int32"):
         return 4
     features = cpu_features(target)
     return next((width for feature, width in _VECTOR_BYTES if feature in features), 4)

@@ -179,7 +179,7 @@ def test_results_are_those_of_loops_as_written(target: str, tmp_path: Path) -> N
 
 def test_products_use_what_the_core_has_and_keep_a_few_columns() -> None:
     wide = Image((1, 64, 25, 5), 32, (3, 3)).func()
-    helpers = {"cortex-m4": "xe_dot4", "cortex-m55": "xe_dot16", "rv32imafc": None}
+    helpers = {"cortex-m4": "xe_dot4", "cortex-m55": "xe_dots4", "rv32imafc": None}
     for target, helper in helpers.items():
         code: Target = code_target(embedded_target(target), Backend.C)
         kernel = prepare_for_target(wide, code, "wide", Optimize.SPEED)

@@ -19,7 +19,7 @@ from tvm_xengine.aot.emit_c.types_in_c import (
     value_type,
 )
 from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
-from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR, VECTOR_TYPES
 from tvm_xengine.errors import UnsupportedModuleError
 
 _MOST_ROUNDED = 2.0**22
@@ -169,14 +169,14 @@ class ExpressionWriter:
         dtype, index = dtype_of(expr), _only_index(expr.indices)
         if expr.source in self.registers:
             vector = self.registers[expr.source][int(index) // LANES]
-            self.helper(VECTOR)
-            return f"{self.helper(f'{VECTOR}_lane')}({vector}, {int(index) % LANES})"
+            self.helper(VECTOR_TYPES)
+            return f"{self.helper(f'{VECTOR[dtype]}_lane')}({vector}, {int(index) % LANES})"
         element = self.element(expr.source, index)
         return f"{self.helper(f'xe_load_{dtype}')}({element})" if dtype in HALF_TYPES else element
 
     def _cast(self, expr: tirx.Cast) -> str:
         dtype, source = dtype_of(expr), dtype_of(expr.value)
-        if dtype == "int32" and source == "float32" and _is_small_and_rounded(expr.value):
+        if dtype == "int32" and source == "float32" and is_small_and_rounded(expr.value):
             return f"{self.helper('xe_nearest')}({self.write(expr.value.args[-1])})"
         value = self.write(expr.value)
         if is_float(source) and not is_float(dtype) and isinstance(expr.value, ir.Call):
@@ -315,7 +315,7 @@ class ExpressionWriter:
         return f"({stored_type(dtype)}){self.helper(f'xe_bits_of_{kind}')}({text})"
 
 
-def _is_small_and_rounded(expr: ir.Expr) -> bool:
+def is_small_and_rounded(expr: ir.Expr) -> bool:
     """Whether an expression is rounded, half to even, between constants that `xe_nearest` takes."""
     if not isinstance(expr, ir.Call) or len(expr.args) != 2:
         return False

@@ -17,13 +17,14 @@ from tvm_xengine.aot.emit_c.expressions import (
     without_parentheses,
 )
 from tvm_xengine.aot.emit_c.types_in_c import stored_type, value_type
-from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
+from tvm_xengine.aot.emit_c.vectors.bytes_apart import ByteLoop, read_byte_loop
+from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR, VECTOR_TYPES
 from tvm_xengine.aot.emit_c.vectors.loops import (
     VectorLoop,
-    VectorWriter,
     in_registers,
     read_vector_loop,
 )
+from tvm_xengine.aot.emit_c.vectors.writer import VectorWriter
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.buffers import base_of, buffer_roots
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -91,7 +92,8 @@ def _write(kernel: DeviceKernel, name: str) -> CKernel:
     memory = _views(func)
     loops = _vector_loops(func, memory) if _has_vectors(kernel.target) else {}
     arrays = in_registers(func.body, loops, memory)
-    body = _StatementWriter(names, helpers, loops, arrays)
+    copies = _byte_loops(func, memory) if _has_vectors(kernel.target) else {}
+    body = _StatementWriter(names, helpers, loops, copies, arrays)
     body.write(func.body)
     prototype = f"void {name}({', '.join(declared) or 'void'})"
     source = "\n".join([f"{prototype} {{", *(f"  {line}" for line in body.lines), "}"])
@@ -162,6 +164,18 @@ def _vector_loops(
     return found
 
 
+def _byte_loops(func: tirx.PrimFunc, memory: Mapping[ir.Var, ir.Var]) -> dict[tirx.For, ByteLoop]:
+    """The loops of a kernel that copy bytes."""
+    found: dict[tirx.For, ByteLoop] = {}
+
+    def visit(loop: tirx.For) -> None:
+        if (copied := read_byte_loop(loop, memory)) is not None:
+            found[loop] = copied
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit))
+    return found
+
+
 def _buffer_dtype(buffer: ir.Var) -> str:
     return str(buffer.ty.dtype.dtype)
 
@@ -172,10 +186,12 @@ class _StatementWriter:
         names: Names,
         helpers: set[str],
         vectors: Mapping[tirx.For, VectorLoop],
+        copies: Mapping[tirx.For, ByteLoop],
         arrays: Set[ir.Var],
     ) -> None:
         self.names = names
         self.vectors = vectors
+        self.bytes = copies
         self.arrays = arrays
         self.registers: dict[ir.Var, list[str]] = {}
         self.operands: dict[str, str] = {}
@@ -238,20 +254,37 @@ class _StatementWriter:
     def _loop(self, stmt: tirx.For) -> None:
         if stmt.thread_binding is not None:
             raise UnsupportedModuleError(f"the C back end has no thread {stmt.thread_binding}")
+        if stmt in self.bytes:
+            self._bytes(self.bytes[stmt])
+            return
+        vectors = self.vectors.get(stmt)
+        stmt = stmt if vectors is None else vectors.loop
         # Vector, unrolled and parallel loops are plain loops here: one thread, any vector unit is
         # for the C compiler to use.
         begin, extent = self._value(stmt.min), self._value(stmt.extent)
         end = extent if begin in ("0", "0LL") else f"({begin} + {extent})"
         name = self.names.give(stmt.loop_var)
         kind = stored_type(dtype_of(stmt.loop_var))
-        if stmt in self.vectors:
-            begin = self._vector_loop(self.vectors[stmt], f"{kind} {name}")
+        if vectors is not None:
+            begin = self._vector_loop(vectors, f"{kind} {name}")
             if begin == extent:
                 return
         step = "++" if stmt.step is None else f" += {self._value(stmt.step)}"
         self.lines.append(f"for ({kind} {name} = {begin}; {name} < {end}; {name}{step}) {{")
         self._block(stmt.body)
         self.lines.append("}")
+
+    def _bytes(self, copied: ByteLoop) -> None:
+        """Write a loop that copies bytes as a call."""
+        given = [f"&{self.expressions.element(copied.buffer, copied.first)}", str(copied.step)]
+        if isinstance(copied.value, ir.TensorLoad):
+            (index,) = copied.value.indices
+            given += [f"&{self.expressions.element(copied.value.source, index)}"]
+            given += [str(copied.value_step)]
+        else:
+            given += [self.expressions.write(copied.value)]
+        name = self.expressions.helper(copied.function)
+        self._lines_of(f"{name}({', '.join(given)}, {copied.extent});")
 
     def _adds_to_registers(self, stmt: tirx.Stmt) -> bool:
         vectors = self.vectors.get(stmt)
@@ -323,16 +356,19 @@ class _StatementWriter:
         if stmt.buffer not in self.arrays:
             self.lines.append(f"{kind} {name}[{count}];")
             return
-        self.expressions.helper(VECTOR)
+        self.expressions.helper(VECTOR_TYPES)
         vectors = [self.names.fresh(f"{name}_{k}") for k in range(count // LANES)]
         self.registers[stmt.buffer] = vectors
-        self.lines.append(f"{VECTOR} {', '.join(vectors)};")
+        self.lines.append(f"{VECTOR[_buffer_dtype(stmt.buffer)]} {', '.join(vectors)};")
 
     def _evaluate(self, stmt: tirx.Evaluate) -> None:
         value = stmt.value
         if isinstance(value, ir.Call) and value.op.name in ("tirx.assume",):
             return
         if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+            return
+        if isinstance(value, ir.Call) and value.op.name == "tirx.call_extern":
+            self._lines_of(f"{self.expressions.write(value)};")
             return
         raise UnsupportedModuleError(f"the C back end cannot emit the statement {value}")
 

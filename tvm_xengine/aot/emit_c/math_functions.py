@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvm_xengine.aot.emit_c.vectors.bytes_apart import BYTE_FUNCTIONS
 from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
 from tvm_xengine.aot.emit_c.vectors.functions import VECTOR_FUNCTIONS
 
@@ -123,6 +124,7 @@ static inline int32_t xe_nearest(float value) {
   return (int32_t)xe_bits_of_float(value + 0x1.8p+23f) - 0x4b400000;
 }""",
     **DOT_PRODUCTS,
+    **BYTE_FUNCTIONS,
     **VECTOR_FUNCTIONS,
 }
 """Definition of each helper, in an order in which they can be defined."""

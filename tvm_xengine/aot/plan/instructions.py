@@ -14,7 +14,7 @@ from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_16, DOT_BELOW_16
+from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_RUNS
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
 
 _LOOP_STEP = 3.0
@@ -25,8 +25,10 @@ _LIBRARY_CALL = 150.0
 """What a function of the C library such as `logf` takes with a floating-point unit, in round numbers."""
 _SOFTWARE_FLOAT = 36.0
 """What an addition or multiplication of floats takes in software, as a mean of both on a Cortex-M3."""
-_DOT_PRODUCTS = {DOT_4: 4.0, DOT_16: 1.0, DOT_BELOW_16: 1.0}
-"""What a dot product takes beside its loads: two multiplications and two widenings, or one of Helium's."""
+_DOT_PRODUCT = 4.0
+"""What `DOT_4` takes beside its loads: two multiplications and two widenings."""
+_RUN_BYTES = 16
+"""Of a run, for which `DOT_RUNS` loads and adds once for each sum."""
 _LANES = 4
 """Elements of a vector of Helium, in which whole loops are written."""
 
@@ -86,8 +88,8 @@ def kernel_instructions(kernel: DeviceKernel, target: EmbeddedTarget) -> float:
     per_float = 1.0 if target.has_fpu else _SOFTWARE_FLOAT
     in_vectors = per_float * counted.floats + counted.accesses + _LOOP_STEP * counted.loop_steps
     others = _CHOICE * counted.choices + per_float * _LIBRARY_CALL * counted.library_calls
-    lanes = _LANES if target.has_helium and not counted.integers else 1
-    return in_vectors / lanes + others + counted.integers
+    lanes = _LANES if target.has_helium else 1
+    return (in_vectors + counted.integers) / lanes + others + counted.in_runs
 
 
 Loops = tuple[tuple[ir.Var, float], ...]
@@ -99,7 +101,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.floats = self.accesses = self.loop_steps = self.choices = self.library_calls = 0.0
-        self.integers = 0.0
+        self.integers = self.in_runs = 0.0
         self._changes_with: dict[ir.Var, frozenset[ir.Var]] = {}
         self._arrays: set[ir.Var] = set()
         self._known: set[int] = set()
@@ -131,6 +133,10 @@ class _Count:
             case tirx.Bind():
                 self._changes_with[stmt.var] = self._changing(stmt.value)
                 self._expression(stmt.value, loops)
+            case tirx.Evaluate(value=ir.Call() as call) if call.op.name == "tirx.call_extern":
+                rows = int(str(call.args[0].value).removeprefix(DOT_RUNS))
+                steps = -(-int(call.args[-2]) // _RUN_BYTES)
+                self.in_runs += _runs(loops) * 2 * steps * (1 + rows)
             case tirx.BufferStore():
                 self._expression(stmt.value, loops)
                 at = self._changing(*stmt.indices)
@@ -168,8 +174,8 @@ class _Count:
             name = expr.op.name.rpartition(".")[2]
             self.choices += runs * (name == "if_then_else")
             self.library_calls += runs * (name in _LIBRARY)
-            if name == "call_pure_extern":
-                self.integers += runs * _DOT_PRODUCTS.get(str(expr.args[0].value), 0.0)
+            if name == "call_pure_extern" and expr.args[0].value == DOT_4:
+                self.integers += runs * _DOT_PRODUCT
         for part in _parts(expr):
             self._expression(part, loops)
 

@@ -106,14 +106,25 @@ class FoldWriter:
         Of positions.
     vector_bytes
         Of a register.
+    as_written
+        Whether integers run in the loops that are written here: LLVM unrolls and masks some itself.
     """
 
-    def __init__(self, block: Block, fold: Accumulation, dtype: str, vector_bytes: int) -> None:
+    def __init__(
+        self,
+        block: Block,
+        fold: Accumulation,
+        dtype: str,
+        vector_bytes: int,
+        *,
+        as_written: bool = False,
+    ) -> None:
         self.block = block
         self.fold = fold
         self.dtype = dtype
         self._lanes_of_register = max(vector_bytes // fold.itemsize, 1)
         self._is_scalar = counts_one_by_one(fold, vector_bytes)
+        self._as_written = as_written and "int" in fold.dtype
         # Some registers full, or a long row for LLVM to mask.
         self._most = (
             _BRANCHING_LANES if fold.branches else self._lanes_of_register * _VECTORS_PER_SUM
@@ -150,6 +161,8 @@ class FoldWriter:
         stmts = [self.loop(whole, lambda c: piece(c * most, most, most), "chunk")] if whole else []
         rest = axis.extent - whole * most
         at_once = min(most, 1 << (rest - 1).bit_length()) if rest else 0
+        if self._as_written:
+            at_once = -(-rest // self._lanes_of_register) * self._lanes_of_register
         start = tirx.const(whole * most, self.dtype)
         if rest and not self.fold.branches and whole * most + at_once <= self._readable():
             # One register that is not full costs less than several smaller ones.
@@ -197,7 +210,7 @@ class FoldWriter:
     def _over_terms(self, at: Values, body: Callable[[Values], tirx.Stmt]) -> tirx.Stmt:
         """Loops over the terms; short rows of them without a loop where elements share what they read."""
         *outer, last = self.block.summed
-        if not self._is_scalar or last.extent > _SHORT_ROW:
+        if not (self._is_scalar or self._as_written) or last.extent > _SHORT_ROW:
             return over(self.block.summed, at, body, self.dtype)
 
         def row(here: Values) -> tirx.Stmt:

@@ -50,7 +50,7 @@ class Padded:
     buffer: ir.Var
 
 
-def pad_first(block: Block, lanes: int) -> Padded | None:
+def pad_first(block: Block, lanes: int, *, reads_apart: bool = False) -> Padded | None:
     """Return blocks that do what `block` does, None where that is not possible.
 
     Parameters
@@ -58,6 +58,8 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
     lanes
         Elements of a vector register; the last register of a row, which is not full, may read so
         many.
+    reads_apart
+        Whether a strided window costs as much to read as neighbours.
     """
     fold = read_accumulation(block)
     conditional = None if fold is None else _only_conditional(fold)
@@ -72,8 +74,7 @@ def pad_first(block: Block, lanes: int) -> Padded | None:
     step = _step(read.indices[-1], lane.var)
     if step is None or not 1 <= step <= _MOST_STEP:
         return None
-    is_scalar = lanes == 1 and "int" in fold.dtype  # neighbours or not is the same
-    copy = _Copy.of(read, boxes, lane, 1 if is_scalar else step, lanes)
+    copy = _Copy.of(read, boxes, lane, 1 if reads_apart else step, lanes)
 
     def from_copy(call: ir.Call) -> ir.Expr:
         return copy.at(read.indices, axes) if is_choice(call) else call

@@ -16,6 +16,7 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.accumulation import (
+    Accumulation,
     read_accumulation,
     substitute,
 )
@@ -69,7 +70,9 @@ def _without_conditions(
         parts = split_block(block)
         # Each part of several would need a copy of its own, which takes longer than it saves.
         lanes = max(vector_bytes(target, _sum_type(block)) // 4, 1)
-        padded = pad_first(block, lanes) if len(parts) == 1 else None
+        fold = read_accumulation(block)
+        apart = fold is not None and _reads_apart(fold, target)
+        padded = pad_first(block, lanes, reads_apart=apart) if len(parts) == 1 else None
         result += parts if padded is None else padded.blocks
         copies += [] if padded is None else [padded.buffer]
     return result, copies
@@ -158,12 +161,13 @@ class _GroupWriter:
                 ),
             )
         width = vector_bytes(self._target, fold.dtype)
-        folded = FoldWriter(block, fold, self._dtype, width)
+        in_c = self._target.kind.name == "c"
+        folded = FoldWriter(block, fold, self._dtype, width, as_written=in_c)
         if _sums_innermost(block, self._target):
             beside = folded.sharing_axes(spatial)
             rest = spatial[: len(spatial) - len(beside)]
             return self._over(rest, at, lambda here: folded.over_lanes(here, beside))
-        if spatial and (counts_one_by_one(fold, width) or fold.is_contiguous_in(spatial[-1].var)):
+        if spatial and (_reads_apart(fold, self._target) or fold.is_contiguous_in(spatial[-1].var)):
             return self._over(spatial[:-1], at, lambda here: folded.side_by_side(here, spatial[-1]))
         return self._over(spatial, at, folded.one_by_one)
 
@@ -228,8 +232,13 @@ def _sums_innermost(block: Block, target: Target) -> bool:
     beside = block.spatial[-1] if block.spatial else None
     if beside is None or beside.extent <= block.summed[-1].extent:
         return True
+    return not _reads_apart(fold, target) and not fold.is_contiguous_in(beside.var)
+
+
+def _reads_apart(fold: Accumulation, target: Target) -> bool:
+    """Whether terms may lie apart as well as side by side: Helium loads such bytes at once, too."""
     is_scalar = counts_one_by_one(fold, vector_bytes(target, fold.dtype))
-    return not is_scalar and not fold.is_contiguous_in(beside.var)
+    return is_scalar or ("int" in fold.dtype and target.kind.name == "c")
 
 
 def _index_dtype(blocks: Sequence[Block]) -> str:

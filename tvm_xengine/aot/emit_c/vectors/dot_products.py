@@ -2,7 +2,46 @@
 
 from __future__ import annotations
 
-from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_16, DOT_BELOW_16
+from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_RUNS
+
+_MOST_RUNS = 4
+"""Of whose sums Helium adds the products: so many even registers are free."""
+
+
+def _runs(rows: int) -> str:
+    """In assembly: GCC moves sums to memory, and makes addresses anew, in every step."""
+    numbers = range(rows)
+    adding = "\n".join(
+        f"""      "vldrb.8 q1, [%[a{i}]], #16\\n"
+      "vmladava.s8 %[s{i}], q1, q0\\n\""""
+        for i in numbers
+    )
+    sums = ", ".join(f'[s{i}] "+Te"(s{i})' for i in numbers)
+    runs = ", ".join(f'[a{i}] "+r"(a{i})' for i in numbers)
+    return f"""\
+static inline void {DOT_RUNS}{rows}(int32_t *sums, const int8_t *a, const int8_t *b, int32_t terms,
+                             int32_t step) {{
+#if defined(__ARM_FEATURE_MVE) && defined(__GNUC__)
+  int32_t {", ".join(f"s{i} = 0" for i in numbers)};
+  const int8_t {", ".join(f"*a{i} = a + {i} * step" for i in numbers)};
+  __asm__ volatile(
+      "wlstp.8 lr, %[terms], 1f\\n"
+      "2: vldrb.8 q0, [%[b]], #16\\n"
+{adding}
+      "letp lr, 2b\\n"
+      "1:\\n"
+      : {sums}, {runs}, [b] "+r"(b)
+      : [terms] "r"(terms)
+      : "q0", "q1", "lr", "memory");
+  {" ".join(f"sums[{i}] = s{i};" for i in numbers)}
+#else
+  for (int i = 0; i < {rows}; i++) {{
+    sums[i] = 0;
+    for (int k = 0; k < terms; k++) sums[i] += a[i * step + k] * b[k];
+  }}
+#endif
+}}"""
+
 
 DOT_PRODUCTS: dict[str, str] = {
     DOT_4: f"""\
@@ -23,30 +62,6 @@ static inline int32_t {DOT_4}(int32_t sum, const int8_t *a, const int8_t *b) {{
   return sum + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3];
 }}
 #endif""",
-    DOT_16: f"""\
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
-static inline int32_t {DOT_16}(int32_t sum, const int8_t *a, const int8_t *b) {{
-#if defined(__ARM_FEATURE_MVE)
-  return vmladavaq_s8(sum, vldrbq_s8(a), vldrbq_s8(b));
-#else
-  for (int k = 0; k < 16; k++) sum += a[k] * b[k];
-  return sum;
-#endif
-}}""",
-    DOT_BELOW_16: f"""\
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
-static inline int32_t {DOT_BELOW_16}(int32_t sum, const int8_t *a, const int8_t *b, int32_t terms) {{
-#if defined(__ARM_FEATURE_MVE)
-  mve_pred16_t below = vctp8q((uint32_t)terms);
-  return vmladavaq_s8(sum, vldrbq_z_s8(a, below), vldrbq_z_s8(b, below));
-#else
-  for (int k = 0; k < terms; k++) sum += a[k] * b[k];
-  return sum;
-#endif
-}}""",
+    **{f"{DOT_RUNS}{rows}": _runs(rows) for rows in range(1, _MOST_RUNS + 1)},
 }
 """Definition of each, by its name."""

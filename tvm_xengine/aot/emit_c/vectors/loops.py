@@ -1,7 +1,8 @@
-"""Loops over neighbouring floats, written as vectors: a compiler finds few of them for Helium.
+"""Loops over neighbouring numbers, written as vectors: a compiler finds few of them for Helium.
 
-An element is computed as in the loop, and bits differ in one thing only: sums that stay in registers
-add products without rounding them first.
+Vectors hold float32 or int32; bytes are widened as they are loaded, and narrowed as they are stored. An
+element is computed as in the loop, and bits differ in one thing only: sums of floats that stay in
+registers add products without rounding them first.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_xengine.aot.emit_c.expressions import ExpressionWriter
+from tvm_xengine.aot.emit_c.expressions import is_small_and_rounded
 from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR
 
 _MOST_IN_REGISTERS = 6 * LANES
-"""Floats of an array that lives in Helium's eight registers, which hold operands, too."""
+"""Numbers of an array that lives in Helium's eight registers, which hold operands, too."""
 
 _UNROLLED = 4 * LANES
 """A loop of so many elements, or fewer, is written without a loop; chosen."""
+
+Part = TypeVar("Part", ir.Expr, tirx.Stmt)
 
 Memory = Mapping[ir.Var, ir.Var]
 """The buffer that has the bytes of each buffer which is a view of another one."""
@@ -28,7 +32,7 @@ Memory = Mapping[ir.Var, ir.Var]
 
 @dataclass(frozen=True)
 class VectorLoop:
-    """A loop whose iterations are independent, and read and write neighbouring floats.
+    """A loop whose iterations are independent, and write neighbouring numbers.
 
     Attributes
     ----------
@@ -55,19 +59,20 @@ class VectorLoop:
     def index(self, index: ir.Expr, first: int) -> ir.Expr:
         """An index at the element `first`."""
         start = tirx.const(first, str(self.loop.loop_var.ty.dtype))
-        return sym.Analyzer().simplify(_with(index, {self.loop.loop_var: start}))
+        return sym.Analyzer().simplify(with_values(index, {self.loop.loop_var: start}))
 
     @property
     def accesses(self) -> Iterator[tuple[ir.Var, ir.Expr]]:
         """Buffers and indices of what its stores touch."""
         for store in self.stores:
             yield store.buffer, store.indices[0]
-            for load in _loads(store.value):
+            for load in loads(store.value):
                 yield load.source, load.indices[0]
 
 
 def read_vector_loop(loop: tirx.For, memory: Memory) -> VectorLoop | None:
     """The loop as vectors, None where it is none."""
+    loop = flattened(loop)
     extents = (loop.min, loop.extent)
     if not all(isinstance(part, tirx.IntImm) for part in extents) or loop.step is not None:
         return None
@@ -80,8 +85,8 @@ def read_vector_loop(loop: tirx.For, memory: Memory) -> VectorLoop | None:
     body = loop.body.seq if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
     for stmt in body:
         if isinstance(stmt, tirx.Bind):
-            value = _with(stmt.value, inlined)
-            if _mentions(value, lane):
+            value = with_values(stmt.value, inlined)
+            if mentions(value, lane):
                 inlined[stmt.var] = value
             elif stores:
                 return None
@@ -89,7 +94,7 @@ def read_vector_loop(loop: tirx.For, memory: Memory) -> VectorLoop | None:
                 before.append(stmt)
         elif isinstance(stmt, tirx.BufferStore):
             (index,) = stmt.indices
-            value, index = _with(stmt.value, inlined), _with(index, inlined)
+            value, index = with_values(stmt.value, inlined), with_values(index, inlined)
             stores.append(tirx.BufferStore(stmt.buffer, value, [index]))
         else:
             return None
@@ -113,55 +118,77 @@ class _Reader:
     stored: Mapping[ir.Var, tirx.BufferStore]
 
     def is_vector_store(self, store: tirx.BufferStore) -> bool:
-        return self._is_contiguous(store.buffer, store.indices) and self.is_vector(store.value)
+        value = store.value
+        if element_type(store.buffer) == "int8":
+            if not isinstance(value, tirx.Cast) or not mentions(value, self.lane):
+                return False
+            is_integer = str(value.value.ty.dtype) == "int32"
+            is_even = self._step(store.indices) is not None
+            return is_integer and is_even and self.is_vector(value.value)
+        is_vector = element_type(store.buffer) in VECTOR
+        return is_vector and self._step(store.indices) == 1 and self.is_vector(value)
 
     def reads_apart(self, expr: ir.Expr) -> bool:
         """Whether an expression reads nothing that the loop writes."""
-        return not any(self._root(load.source) in self.stored for load in _loads(expr))
+        return not any(self._root(load.source) in self.stored for load in loads(expr))
 
     def is_vector(self, expr: ir.Expr) -> bool:
-        if str(expr.ty.dtype) != "float32":
+        if str(expr.ty.dtype) not in VECTOR:
             return False
-        if not _mentions(expr, self.lane):
+        if not mentions(expr, self.lane):
             return self.reads_apart(expr)
         match expr:
             case ir.TensorLoad():
-                return self._is_vector_load(expr)
-            case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Max() | tirx.Min():
+                return self._is_vector_load(expr) and self._step(expr.indices) == 1
+            case tirx.Add() | tirx.Sub() | tirx.Mul():
                 return self.is_vector(expr.a) and self.is_vector(expr.b)
+            case tirx.Max() | tirx.Min() if str(expr.ty.dtype) == "float32":
+                return self.is_vector(expr.a) and self.is_vector(expr.b)
+            case tirx.Cast():
+                return self._is_vector_cast(expr)
             case tirx.Select():
                 return self._is_choice(expr.condition, expr.true_value, expr.false_value)
             case ir.Call() if _is_branch(expr):
                 condition, *values = expr.args
                 # A branch may guard what it reads; what its condition reads is there.
-                known = _loads(condition)
+                known = loads(condition)
                 is_free = all(
                     any(tvm_ffi.structural_equal(load, one) for one in known)
                     for value in values
-                    for load in _loads(value)
+                    for load in loads(value)
                 )
                 return is_free and self._is_choice(condition, *values)
         return False
 
     def _is_choice(self, condition: ir.Expr, yes: ir.Expr, no: ir.Expr) -> bool:
-        is_comparison = isinstance(
-            condition, (tirx.GT, tirx.GE, tirx.LT, tirx.LE, tirx.EQ, tirx.NE)
-        )
-        return is_comparison and all(
-            self.is_vector(part) for part in (condition.a, condition.b, yes, no)
-        )
+        if not isinstance(condition, (tirx.GT, tirx.GE, tirx.LT, tirx.LE, tirx.EQ, tirx.NE)):
+            return False
+        parts = (condition.a, condition.b, yes, no)
+        return all(str(part.ty.dtype) == "float32" and self.is_vector(part) for part in parts)
+
+    def _is_vector_cast(self, cast: tirx.Cast) -> bool:
+        """Whether a vector is made of bytes, a number of floats that are rounded, or floats of integers."""
+        value, made = cast.value, str(cast.ty.dtype)
+        match str(value.ty.dtype), made:
+            case "int8", "int32":
+                is_load = isinstance(value, ir.TensorLoad) and self._is_vector_load(value)
+                return is_load and self._step(value.indices) is not None
+            case "float32", "int32":
+                return is_small_and_rounded(value) and self.is_vector(value.args[-1])
+            case "int32", "float32":
+                return self.is_vector(value)
+        return False
 
     def _is_vector_load(self, load: ir.TensorLoad) -> bool:
+        """Whether the loop leaves alone what an element reads, up to that element."""
         store = self.stored.get(self._root(load.source))
-        if store is not None and not tvm_ffi.structural_equal(load.indices, store.indices):
-            return False
-        return self._is_contiguous(load.source, load.indices)
+        return store is None or (
+            tvm_ffi.structural_equal(load.indices, store.indices)
+            and element_type(load.source) == element_type(store.buffer)
+        )
 
-    def _is_contiguous(self, buffer: ir.Var, indices: Sequence[ir.Expr]) -> bool:
-        if str(buffer.ty.dtype.dtype) != "float32" or len(indices) != 1:
-            return False
-        rest = sym.Analyzer().simplify(indices[0] - self.lane)
-        return not _mentions(rest, self.lane)
+    def _step(self, indices: Sequence[ir.Expr]) -> int | None:
+        return step_of(indices[0], self.lane) if len(indices) == 1 else None
 
     def _root(self, buffer: ir.Var) -> ir.Var:
         return self.memory.get(buffer, buffer)
@@ -175,12 +202,18 @@ def in_registers(
 
     def allocated(stmt: tirx.AllocBuffer) -> None:
         (size, *_) = (int(extent) for extent in stmt.buffer.ty.shape)
-        is_float = str(stmt.buffer.ty.dtype.dtype) == "float32"
-        if is_float and size % LANES == 0 and size <= _MOST_IN_REGISTERS:
+        is_vector = element_type(stmt.buffer) in VECTOR
+        if is_vector and size % LANES == 0 and size <= _MOST_IN_REGISTERS:
             arrays.add(stmt.buffer)
 
     tvm_ffi.structural_walk(body, (tirx.AllocBuffer, allocated))
     arrays -= {base for view, base in memory.items() if view.ty.dtype != base.ty.dtype}
+
+    def shown(call: ir.Call) -> None:
+        if isinstance(call.op, ir.Op) and call.op.name == "tirx.address_of":
+            arrays.discard(memory.get(call.args[0].source, call.args[0].source))
+
+    tvm_ffi.structural_walk(body, (ir.Call, shown))
     for vectors in loops.values():
         for buffer, index in vectors.accesses:
             if not _is_register(vectors, index):
@@ -188,7 +221,7 @@ def in_registers(
     for stmt in _outside(body, loops):
         if isinstance(stmt, tirx.BufferStore):
             arrays.discard(memory.get(stmt.buffer, stmt.buffer))
-        for load in _loads(stmt):
+        for load in loads(stmt):
             if not isinstance(load.indices[0], tirx.IntImm):
                 arrays.discard(memory.get(load.source, load.source))
     return arrays if loops else set()
@@ -197,7 +230,7 @@ def in_registers(
 def _is_register(vectors: VectorLoop, index: ir.Expr) -> bool:
     """Whether an index names whole registers, known now."""
     first = vectors.index(index, 0)
-    is_vector = vectors.is_unrolled and _mentions(index, vectors.loop.loop_var)
+    is_vector = vectors.is_unrolled and mentions(index, vectors.loop.loop_var)
     return is_vector and isinstance(first, tirx.IntImm) and int(first) % LANES == 0
 
 
@@ -226,140 +259,74 @@ def _outside(stmt: tirx.Stmt, loops: Mapping[tirx.For, VectorLoop]) -> Iterator[
             yield stmt
 
 
-class VectorWriter:
-    """Writes the stores of a vector loop.
+def flattened(loop: tirx.For) -> tirx.For:
+    """One loop for two, the inner one alone in the other, if what they touch goes on from row to row."""
+    inner = without_binds(loop.body)
+    if not isinstance(inner, tirx.For):
+        return loop
+    inner = flattened(inner)
+    store, i, j = without_binds(inner.body), loop.loop_var, inner.loop_var
+    extents = (loop.min, loop.extent, inner.min, inner.extent)
+    if any((loop.step, inner.step)) or not all(isinstance(part, tirx.IntImm) for part in extents):
+        return loop
+    if int(loop.min) or int(inner.min) or not isinstance(store, tirx.BufferStore):
+        return loop
+    touched = [store.indices[0], *(load.indices[0] for load in loads(store.value))]
+    bare = tvm_ffi.structural_map(store.value, (ir.TensorLoad, lambda load: load.source[0]))
+    goes_on = all(_goes_on(index, i, j, int(inner.extent)) for index in touched)
+    if not goes_on or mentions(bare, i) or mentions(bare, j):
+        return loop
+    body = with_values(store, {i: tirx.const(0, str(i.ty.dtype))})
+    whole = tirx.const(int(loop.extent) * int(inner.extent), str(j.ty.dtype))
+    return tirx.For(j, inner.min, whole, inner.kind, body)
 
-    Parameters
-    ----------
-    registers
-        The variables of the arrays that live in registers.
-    operands
-        Variables for what several products of a block read: GCC loads a number once more for each.
-    """
 
-    def __init__(
-        self,
-        vectors: VectorLoop,
-        scalars: ExpressionWriter,
-        registers: Mapping[ir.Var, Sequence[str]],
-        operands: dict[str, str],
-    ) -> None:
-        self._vectors = vectors
-        self._scalars = scalars
-        self._registers = registers
-        self._operands = operands
-
-    def store(self, store: tirx.BufferStore, first: int | None) -> str:
-        """The statement that stores four elements: from `first`, or from the variable of the loop."""
-        (index,) = store.indices
-        value = self._sum(store, first) or self._write(store.value, first)
-        if store.buffer in self._registers:
-            return f"{self._place(store.buffer, index, first)} = {value};"
-        return f"{self._name('store')}(&{self._place(store.buffer, index, first)}, {value});"
-
-    def _sum(self, store: tirx.BufferStore, first: int | None) -> str | None:
-        """A product that is added to a register."""
-        value = store.value
-        if store.buffer not in self._registers or not isinstance(value, tirx.Add):
+def without_binds(body: tirx.Stmt) -> tirx.Stmt | None:
+    """The only statement, with what is bound before it put in; None of several."""
+    *before, last = body.seq if isinstance(body, tirx.SeqStmt) else [body]
+    values: dict[ir.Var, ir.Expr] = {}
+    for bind in before:
+        if not isinstance(bind, tirx.Bind):
             return None
-        for old, added in ((value.a, value.b), (value.b, value.a)):
-            if not isinstance(added, tirx.Mul) or not _is_old(store, old):
-                continue
-            a, b = added.a, added.b
-            if self._is_scalar(a):
-                a, b = b, a
-            name = "add_scaled" if self._is_scalar(b) else "add_product"
-            place = self._place(store.buffer, store.indices[0], first)
-            given = ", ".join(self._operand(part, first) for part in (a, b))
-            return f"{self._name(name)}({place}, {given})"
-        return None
-
-    def _operand(self, expr: ir.Expr, first: int | None) -> str:
-        is_scalar = self._is_scalar(expr)
-        text = self._scalars.write(expr) if is_scalar else self._write(expr, first)
-        if text not in self._operands:
-            kind, wish = ("float", "factor") if is_scalar else (VECTOR, "vector")
-            self._operands[text] = self._scalars.names.fresh(wish)
-            self._scalars.lines.append(f"const {kind} {self._operands[text]} = {text};")
-        return self._operands[text]
-
-    def _write(self, expr: ir.Expr, first: int | None) -> str:
-        if self._is_scalar(expr):
-            return f"{self._name('all')}({self._scalars.write(expr)})"
-        match expr:
-            case ir.TensorLoad():
-                place = self._place(expr.source, expr.indices[0], first)
-                return (
-                    place if expr.source in self._registers else f"{self._name('load')}(&{place})"
-                )
-            case tirx.Mul() if self._is_scalar(expr.a) or self._is_scalar(expr.b):
-                a, b = (expr.b, expr.a) if self._is_scalar(expr.a) else (expr.a, expr.b)
-                return f"{self._name('scale')}({self._write(a, first)}, {self._scalars.write(b)})"
-            case tirx.Add() | tirx.Sub() | tirx.Mul():
-                name = type(expr).__name__.lower()
-                return self._call(name, (expr.a, expr.b), first)
-            case tirx.Max():  # as `xe_maxf`, whatever compares with a NaN
-                return self._call("if_gt", (expr.a, expr.b, expr.a, expr.b), first)
-            case tirx.Min():
-                return self._call("if_gt", (expr.b, expr.a, expr.a, expr.b), first)
-            case tirx.Select():
-                return self._choice(first, expr.condition, expr.true_value, expr.false_value)
-        return self._choice(first, *expr.args)
-
-    def _choice(self, first: int | None, test: ir.Expr, yes: ir.Expr, no: ir.Expr) -> str:
-        a, b = test.a, test.b
-        match test:
-            case tirx.GT() | tirx.LT():
-                name = "if_gt"
-            case tirx.GE() | tirx.LE():
-                name = "if_ge"
-            case _:
-                name = "if_eq"
-        if isinstance(test, (tirx.LT, tirx.LE)):
-            a, b = b, a
-        if isinstance(test, tirx.NE):
-            yes, no = no, yes
-        return self._call(name, (a, b, yes, no), first)
-
-    def _call(self, name: str, args: Sequence[ir.Expr], first: int | None) -> str:
-        return f"{self._name(name)}({', '.join(self._write(arg, first) for arg in args)})"
-
-    def _place(self, buffer: ir.Var, index: ir.Expr, first: int | None) -> str:
-        here = index if first is None else self._vectors.index(index, first)
-        if buffer in self._registers:
-            return self._registers[buffer][int(here) // LANES]
-        return self._scalars.element(buffer, here)
-
-    def _is_scalar(self, expr: ir.Expr) -> bool:
-        return not _mentions(expr, self._vectors.loop.loop_var)
-
-    def _name(self, name: str) -> str:
-        self._scalars.helper(VECTOR)
-        return self._scalars.helper(f"{VECTOR}_{name}")
+        values[bind.var] = with_values(bind.value, values)
+    return with_values(last, values)
 
 
-def _is_old(store: tirx.BufferStore, value: ir.Expr) -> bool:
-    """Whether a value is what a store replaces."""
-    return (
-        isinstance(value, ir.TensorLoad)
-        and value.source.same_as(store.buffer)
-        and bool(tvm_ffi.structural_equal(value.indices, store.indices))
-    )
+def _goes_on(index: ir.Expr, outer: ir.Var, inner: ir.Var, extent: int) -> bool:
+    if not mentions(index, outer) and not mentions(index, inner):
+        return True
+    step, row = step_of(index, inner), step_of(index, outer)
+    return step is not None and row == step * extent
+
+
+def element_type(buffer: ir.Var) -> str:
+    """What a buffer holds."""
+    return str(buffer.ty.dtype.dtype)
+
+
+def step_of(index: ir.Expr, var: ir.Var) -> int | None:
+    """By how much an index grows with a variable, None if not always by the same or not at all."""
+    following = with_values(index, {var: var + 1})
+    step = sym.Analyzer().simplify(following - index)
+    return int(step) if isinstance(step, tirx.IntImm) and int(step) > 0 else None
 
 
 def _is_branch(call: ir.Call) -> bool:
     return isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else"
 
 
-def _with(expr: ir.Expr, values: Mapping[ir.Var, ir.Expr]) -> ir.Expr:
-    return tvm_ffi.structural_map(expr, (ir.Var, lambda var: values.get(var, var)))
+def with_values(part: Part, values: Mapping[ir.Var, ir.Expr]) -> Part:
+    """An expression or statement with variables replaced."""
+    return tvm_ffi.structural_map(part, (ir.Var, lambda var: values.get(var, var)))
 
 
-def _loads(part: ir.Expr | tirx.Stmt) -> list[ir.TensorLoad]:
+def loads(part: ir.Expr | tirx.Stmt) -> list[ir.TensorLoad]:
+    """What an expression or statement reads."""
     found: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(part, (ir.TensorLoad, found.append))
     return found
 
 
-def _mentions(expr: ir.Expr, var: ir.Var) -> bool:
+def mentions(expr: ir.Expr, var: ir.Var) -> bool:
+    """Whether an expression depends on a variable."""
     return any(used.same_as(var) for used in tirx.analysis.undefined_vars(expr))

@@ -14,20 +14,23 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.accumulation import mentions, substitute
 from tvm_xengine.kernels.schedules.blocks import Axis
-from tvm_xengine.kernels.schedules.loops import loop, nest, ravel, sequence, unravel
+from tvm_xengine.kernels.schedules.loops import ForKind, loop, nest, ravel, sequence, unravel
 from tvm_xengine.kernels.schedules.padding import is_choice
 from tvm_xengine.kernels.schedules.products.contraction import Contraction, Stored, size
 from tvm_xengine.kernels.schedules.products.in_place import is_neighbour_in
 from tvm_xengine.kernels.schedules.products.packing import Position
 from tvm_xengine.kernels.targets import cpu_features
 
-DOT_4, DOT_16, DOT_BELOW_16 = "xe_dot4", "xe_dot16", "xe_dot_below16"
-"""C functions of a sum and two runs of int8, the last also of their length, that add the products."""
+DOT_4 = "xe_dot4"
+"""C function of a sum and two runs of four int8 that adds the products."""
+
+DOT_RUNS = "xe_dots"
+"""C functions, with their number behind the name, of an array of sums, runs of int8 a step apart, and one."""
 
 
 _COPIES = 4
@@ -42,15 +45,15 @@ class DotProduct:
     ----------
     terms
         Added at a time by `function`, or one by a multiplication where there is none.
-    rest
-        The function that adds fewer; multiplications where there is none.
+    has_runs
+        Whether `DOT_RUNS` makes whole sums instead.
     rows, columns
         Sums that it has registers for at once.
     """
 
     terms: int
     function: str | None
-    rest: str | None
+    has_runs: bool
     rows: int
     columns: int
 
@@ -59,10 +62,10 @@ def dot_product_of(target: Target) -> DotProduct:
     """What the cores of a target have."""
     features = cpu_features(target)
     if "mve.fp" in features:
-        return DotProduct(16, DOT_16, DOT_BELOW_16, 2, 2)
+        return DotProduct(16, None, True, 4, 1)
     if "dsp" in features:
-        return DotProduct(4, DOT_4, None, 2, 2)
-    return DotProduct(1, None, None, 4, 2)
+        return DotProduct(4, DOT_4, False, 2, 2)
+    return DotProduct(1, None, False, 4, 2)
 
 
 def as_dot_products(
@@ -86,27 +89,34 @@ def as_dot_products(
         return None
     left, right = factors
     bare = dataclasses.replace(contraction, left=left, right=right)
-    if is_neighbour_in(left, bare.depth, bare):
-        return bare
-    if not is_neighbour_in(right, bare.depth, bare):
+    in_place = [is_neighbour_in(factor, bare.depth, bare) for factor in factors]
+    if not any(in_place):
         return None
+    if in_place[0] and not (in_place[1] and size(bare.rows) < size(bare.columns)):
+        return bare
     return dataclasses.replace(bare, rows=bare.columns, columns=bare.rows, left=right, right=left)
 
 
-def write_dot_products(contraction: Contraction, dot: DotProduct) -> tirx.Stmt:
-    """Loops for what `as_dot_products` returned."""
-    return _Writer(contraction, dot).write()
+def write_dot_products(
+    contraction: Contraction, dot: DotProduct, overwritten: Collection[ir.Var]
+) -> tirx.Stmt:
+    """Loops for what `as_dot_products` returned.
+
+    Where nothing that may be read is `overwritten`, a result may be computed twice.
+    """
+    return _Writer(contraction, dot, not overwritten).write()
 
 
 class _Writer:
-    def __init__(self, contraction: Contraction, dot: DotProduct) -> None:
+    def __init__(self, contraction: Contraction, dot: DotProduct, may_overlap: bool) -> None:
         self.c = contraction
         self.dot = dot
         self.rows, self.columns = size(contraction.rows), size(contraction.columns)
-        self.row_tile = _tile(self.rows, dot.rows)
-        self.column_tile = min(self.columns, dot.columns)
         self.depth = size(contraction.depth)
         self.index_dtype = str(contraction.depth[0].var.ty.dtype)
+        is_even = not dot.has_runs or self._row_step is not None
+        self.row_tile = _tile(self.rows, dot.rows if is_even else 1, may_overlap)
+        self.column_tile = _tile(self.columns, dot.columns, may_overlap)
         self.right_in_place = is_neighbour_in(contraction.right, contraction.depth, contraction)
 
     @cached_property
@@ -119,6 +129,18 @@ class _Writer:
         """The block of sums in registers."""
         return tirx.decl_buffer((self.row_tile * self.column_tile,), "int32", name="sums")
 
+    @cached_property
+    def _row_step(self) -> int | None:
+        """Bytes from a row of the left factor to the next one, None if not always the same."""
+        row = ir.Var("row", self.index_dtype)
+        zero = tirx.const(0, self.index_dtype)
+        extents = [int(extent) for extent in self.c.left.source.ty.shape]
+        first, second = (
+            ravel(self._left({}, place, zero).indices, extents) for place in (row, row + 1)
+        )
+        step = sym.Analyzer().simplify(second - first)
+        return int(step) if isinstance(step, tirx.IntImm) else None
+
     def write(self) -> tirx.Stmt:
         product = nest(
             [axis.extent for axis in self.c.batch], self._one_product, "b", self.index_dtype
@@ -130,10 +152,10 @@ class _Writer:
         at = {axis.var: i for axis, i in zip(self.c.batch, position, strict=True)}
 
         def column_panel(panel: ir.Expr) -> tirx.Stmt:
-            first = panel * self.column_tile
+            first = _first(panel, self.column_tile, self.columns)
             product = self._loop(
                 -(-self.rows // self.row_tile),
-                lambda row: self._one_tile(at, row * self.row_tile, first),
+                lambda row: self._one_tile(at, _first(row, self.row_tile, self.rows), first),
                 "row_panel",
             )
             return product if self.right_in_place else sequence([self._pack(at, first), product])
@@ -148,7 +170,7 @@ class _Writer:
         free = [axis for axis in self.c.depth if axis not in guarding]
 
         def column(j: ir.Expr) -> tirx.Stmt:
-            here = {**at, **self._columns_at(first + j)}
+            here = {**at, **unravel(first + j, self.c.columns)}
 
             def copied(value: ir.Expr, outer: Position) -> tirx.Stmt:
                 def store(position: Sequence[ir.Expr]) -> tirx.Stmt:
@@ -178,7 +200,7 @@ class _Writer:
         """Loops around copies of bytes, some in each step where their number allows it."""
         if not extents:
             return store([])
-        together = math.gcd(extents[-1], _COPIES)
+        together = 1 if self.dot.has_runs else math.gcd(extents[-1], _COPIES)
 
         def several(position: Sequence[ir.Expr]) -> tirx.Stmt:
             *outer, last = position
@@ -188,25 +210,45 @@ class _Writer:
         return nest(outer, several, "k", self.index_dtype)
 
     def _one_tile(self, at: Position, first_row: ir.Expr, first_column: ir.Expr) -> tirx.Stmt:
-        def left(i: int, k: ir.Expr) -> ir.TensorLoad:
-            row = first_row + i
-            row = tirx.min(row, self.rows - 1) if self.rows % self.row_tile else row
-            return self._read(self.c.left, {**at, **unravel(row, self.c.rows)}, k)
+        sums = self._runs if self.dot.has_runs else self._terms
+        store = self._stored_tile(at, first_row, first_column)
+        return sequence([*sums(at, first_row, first_column), store])
 
-        def right(j: int, k: ir.Expr) -> ir.TensorLoad:
-            if not self.right_in_place:
-                return self.packed[j, k]
-            return self._read(self.c.right, {**at, **self._columns_at(first_column + j)}, k)
+    def _left(self, at: Position, row: ir.Expr, k: ir.Expr) -> ir.TensorLoad:
+        return self._read(self.c.left, {**at, **unravel(row, self.c.rows)}, k)
 
-        def add(k: ir.Expr, function: str | None, *length: ir.Expr) -> tirx.Stmt:
+    def _right(self, at: Position, first: ir.Expr, j: int, k: ir.Expr) -> ir.TensorLoad:
+        if not self.right_in_place:
+            return self.packed[j, k]
+        return self._read(self.c.right, {**at, **unravel(first + j, self.c.columns)}, k)
+
+    def _runs(self, at: Position, first_row: ir.Expr, first_column: ir.Expr) -> Sequence[tirx.Stmt]:
+        """The sums of a column, whole ones at once."""
+        zero, name = tirx.const(0, self.index_dtype), f"{DOT_RUNS}{self.row_tile}"
+        runs = [
+            self.sums[0],
+            self._left(at, first_row, zero),
+            self._right(at, first_column, 0, zero),
+        ]
+        numbers = [tirx.const(n, "int32") for n in (self.depth, self._row_step or 0)]
+        places = map(tirx.address_of, runs)
+        return [tirx.Evaluate(tirx.call_extern("int32", name, *places, *numbers))]
+
+    def _terms(
+        self, at: Position, first_row: ir.Expr, first_column: ir.Expr
+    ) -> Sequence[tirx.Stmt]:
+        """The sums of a tile, some terms in a step."""
+
+        def add(k: ir.Expr, function: str | None) -> tirx.Stmt:
             def one(i: int, j: int) -> tirx.Stmt:
                 place = i * self.column_tile + j
-                a, b, old = left(i, k), right(j, k), self.sums[place]
+                a, b = self._left(at, first_row + i, k), self._right(at, first_column, j, k)
+                old = self.sums[place]
                 if function is None:
                     new = old + tirx.Cast(old.ty, a) * tirx.Cast(old.ty, b)
                 else:
                     runs = (tirx.address_of(a), tirx.address_of(b))
-                    new = tirx.call_pure_extern("int32", function, old, *runs, *length)
+                    new = tirx.call_pure_extern("int32", function, old, *runs)
                 return tirx.BufferStore(self.sums, new, [place])
 
             return self._in_registers(one)
@@ -214,20 +256,27 @@ class _Writer:
         terms = self.dot.terms
         whole = self.depth // terms
         steps = [self._loop(whole, lambda k: add(k * terms, self.dot.function), "k")]
-        first, rest = tirx.const(whole * terms, self.index_dtype), self.depth - whole * terms
-        if not whole:
-            steps = []
-        if rest and self.dot.rest:
-            steps.append(add(first, self.dot.rest, tirx.const(rest, "int32")))
-        elif rest:
-            steps += [add(first + k, None) for k in range(rest)]
+        rest = range(whole * terms, self.depth)
+        steps = steps * bool(whole)
+        steps += [add(tirx.const(k, self.index_dtype), None) for k in rest]
         clear = self._in_registers(
             lambda i, j: tirx.BufferStore(
                 self.sums, tirx.const(0, "int32"), [i * self.column_tile + j]
             )
         )
-        store = self._in_registers(lambda i, j: self._stored(at, first_row, first_column, (i, j)))
-        return sequence([clear, *steps, store])
+        return [clear, *steps]
+
+    def _stored_tile(self, at: Position, first_row: ir.Expr, first_column: ir.Expr) -> tirx.Stmt:
+        """Rows of one column as a vector, where the core has any."""
+        if self.dot.has_runs and len(self.c.rows) == 1:
+            return loop(
+                self.row_tile,
+                lambda lane: self._stored(at, first_row, first_column, lane, 0),
+                "lane",
+                ForKind.VECTORIZED,
+                dtype=self.index_dtype,
+            )
+        return self._in_registers(lambda i, j: self._stored(at, first_row, first_column, i, j))
 
     def _read(self, factor: ir.TensorLoad, at: Position, k: ir.Expr) -> ir.TensorLoad:
         """A factor whose terms lie side by side, so that the last index may go on behind its row."""
@@ -236,16 +285,10 @@ class _Writer:
         *outer, last = first.indices
         return first.source[(*outer, last + k)]
 
-    def _columns_at(self, column: ir.Expr) -> dict[ir.Var, ir.Expr]:
-        """A column, or behind the last one that one."""
-        if self.columns % self.column_tile:
-            column = tirx.min(column, self.columns - 1)
-        return unravel(column, self.c.columns)
-
     def _stored(
-        self, at: Position, first_row: ir.Expr, first_column: ir.Expr, place: tuple[int, int]
+        self, at: Position, first_row: ir.Expr, first_column: ir.Expr, i: ir.Expr | int, j: int
     ) -> tirx.Stmt:
-        (i, j), c = place, self.c
+        c = self.c
         row, column = first_row + i, first_column + j
         here = {**at, **unravel(row, c.rows), **unravel(column, c.columns)}
         made = {c.product: self.sums[i * self.column_tile + j]}
@@ -254,13 +297,7 @@ class _Writer:
             there = one.at(here)
             return tirx.BufferStore(there.output, substitute(there.value, made), there.index)
 
-        store = sequence([stored(one) for one in c.stores])
-        # The last panel has `rest` rows, or columns; before them none is beyond the product.
-        tiles = ((row, i, self.rows, self.row_tile), (column, j, self.columns, self.column_tile))
-        for at_axis, offset, extent, tile in tiles:
-            if (rest := extent % tile) and offset >= rest:
-                store = tirx.IfThenElse(at_axis < extent, store, None)
-        return store
+        return sequence([stored(one) for one in c.stores])
 
     def _in_registers(self, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
         tile = [(i, j) for i in range(self.row_tile) for j in range(self.column_tile)]
@@ -270,11 +307,20 @@ class _Writer:
         return loop(extent, body, name, dtype=self.index_dtype)
 
 
-def _tile(extent: int, most: int) -> int:
-    """The tile of at most `most` rows that wastes least, the larger of equals."""
-    return min(
-        range(1, min(extent, most) + 1), key=lambda tile: (-(-extent // tile) * (tile + 2), -tile)
-    )
+def _tile(extent: int, most: int, may_overlap: bool) -> int:
+    """The tile of at most `most` rows that wastes least, the larger of equals.
+
+    The last one ends with the last row, so it may compute some anew.
+    """
+    tiles = range(1, min(extent, most) + 1)
+    usable = [tile for tile in tiles if may_overlap or extent % tile == 0]
+    return min(usable, key=lambda tile: (-(-extent // tile) * (tile + 2), -tile))
+
+
+def _first(panel: ir.Expr, tile: int, extent: int) -> ir.Expr:
+    """The first row of a tile, so that the last one ends with the last row."""
+    first = panel * tile
+    return tirx.min(first, extent - tile) if extent % tile else first
 
 
 def _at(axes: Sequence[Axis], position: Sequence[ir.Expr]) -> dict[ir.Var, ir.Expr]:

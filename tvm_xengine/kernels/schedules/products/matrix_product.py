@@ -77,7 +77,7 @@ def _write(
     copies: tuple[PaddedCopy, ...] = ()
     if target.kind.name == "c":
         if (dots := as_dot_products(contraction, overwritten)) is not None:
-            return write_dot_products(dots, dot_product_of(target))
+            return write_dot_products(dots, dot_product_of(target), overwritten)
         contraction, copies, most = _read_in_place(contraction, target, most, in_parts)
     tiling = choose_tiling(contraction, target, io_bytes, most_depth=most, overwritten=overwritten)
     return _Writer(TiledProduct(contraction, tiling), copies).write()
