@@ -48,7 +48,7 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
     else:
         points = _solved(problem, budgets, wanted, terminal)
         points = _with_other_forms(points, costed, wanted, stores, terminal)
-    if any(point.result.stopped_by is StopReason.INTERRUPTED for point in points):
+    if _is_interrupted(points):
         terminal.note(f"interrupted: {len(points)} of {len(ratios)} budgets were solved")
     solved = ratios[len(ratios) - len(points) :]
     front = [FrontPoint.of(ratio, point) for ratio, point in zip(solved, points, strict=True)]
@@ -97,17 +97,26 @@ def _with_other_forms(
     stores: Stores,
     terminal: Terminal,
 ) -> Sequence[ParetoPoint]:
-    """The points; those without a good schedule are planned with lean kernels and in slices, too."""
+    """The points; those without a good schedule are planned with lean kernels and in slices, too.
+
+    Nothing more is begun after an interrupt, which the solver of a point may have taken.
+    """
     points = list(points)
     with terminal.reporting() as reporter:
         advance = reporter.stage("planning in other forms")
         try:
             for k, point in enumerate(points):
+                if _is_interrupted(points):
+                    break
                 points[k] = _in_other_form(point, costed, wanted, stores, reporter)
                 advance(k + 1, len(points), "")
         except KeyboardInterrupt:
             terminal.note("interrupted: smaller budgets were not tried in slices")
     return with_best_of_smaller(points)
+
+
+def _is_interrupted(points: Sequence[ParetoPoint]) -> bool:
+    return any(point.result.stopped_by is StopReason.INTERRUPTED for point in points)
 
 
 def _in_other_form(
