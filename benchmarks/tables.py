@@ -74,6 +74,17 @@ TABLES = (
         ("network", "gpu", "step"),
     ),
     Table(
+        "promised",
+        "Times of steps, and of their kernels",
+        "Steps that keep every tensor, on one thread and on two, and the sums of their kernels' times as"
+        " shares of them: timed with half of the second level of the caches overwritten (`cold`), with three"
+        " quarters of the last level overwritten (`memory`), and by the model. `taken` is the state in which"
+        " a plan takes measured kernels, and `predicted_by_measured` the plan's own time. `kept_mib` is what"
+        " the step holds at once.",
+        "python -m benchmarks.training.promised",
+        ("network", "batch", "threads"),
+    ),
+    Table(
         "side_by_side",
         "Two devices side by side",
         "Training steps of the model zoo without budgets: on one core, on two devices that are a core each"

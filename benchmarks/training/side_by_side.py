@@ -95,7 +95,7 @@ def _replan(step: xe.Step) -> None:
     """Plan the step again with the times that its calls take, as `fit(..., replan=True)` does."""
     rng, replanning = np.random.default_rng(1), Replanning(step)
     for _ in range(MOST_STEPS):
-        step.executable.write(_batch(step, rng))
+        step.executable.write(batch_of(step, rng))
         step.executable.run()
         replanning.after_step()
     replanning.stop()
@@ -118,7 +118,7 @@ def _measured_us(steps: Mapping[str, xe.Step], speeds_us: list[float]) -> Mappin
     round_us = 2 * sum(step.plan.plan.step_us() for step in steps.values())
     for _ in range(3 + min(ROUNDS, max(FEWEST_ROUNDS, int(1e6 * MEASURING_S / round_us)))):
         for name, step in steps.items():
-            batch = _batch(step, rng)
+            batch = batch_of(step, rng)
             for _ in range(2):
                 step.executable.write(batch)
                 begun_s = time.perf_counter()
@@ -129,7 +129,7 @@ def _measured_us(steps: Mapping[str, xe.Step], speeds_us: list[float]) -> Mappin
     return {name: statistics.median(times[3:]) for name, times in times_us.items()}
 
 
-def _batch(step: xe.Step, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
+def batch_of(step: xe.Step, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
     views = step.executable.interface.inputs
     return {
         each: (0.01 * rng.random(views[each].shape)).astype(views[each].dtype)

@@ -29,7 +29,7 @@ from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_librar
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidPlatformError, XEngineError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.sources import available_sources, prepare_from
+from tvm_xengine.kernels.sources import AUTO, available_sources, prepare_from
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
@@ -68,7 +68,7 @@ class CollectOptions:
 
     targets: tuple[str, ...]
     kernels: int
-    sources: tuple[str, ...] = ("tir",)
+    sources: tuple[str, ...] = (AUTO,)
     effort: Effort = field(default_factory=Effort)
     most_flops: float = 1e8
     boards: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def collect(
     """
     measured = len(folder.measured())
     sources = KernelSources(folder.folder)
-    devices = _devices(options)
+    devices = devices_of(options)
     places = _places(options)
     for variant in variants:
         if measured >= options.kernels:
@@ -154,7 +154,7 @@ def _measure(
         measure_kernels(wanted[_HERE], folder.measurements, effort=effort, timer=timer)
 
 
-def _devices(options: CollectOptions) -> tuple[Device, ...]:
+def devices_of(options: CollectOptions) -> tuple[Device, ...]:
     """Each target with the sources that compute for it here."""
     targets = [(resolve_target(description), description) for description in options.targets]
     return tuple(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.models.interval_widths import (
     COMMON_TRANSFER_DEVIATION,
@@ -15,6 +14,7 @@ from tvm_xengine.cost_models.models.interval_widths import (
 )
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.prediction.error_process import ErrorProcess
+from tvm_xengine.cost_models.prediction.likeness import Likeness
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 COMMON_DEVIATION = {
@@ -38,16 +38,16 @@ class Correction:
     ----------
     symbols, groups
         Of each kernel; a group is a device and where the kernels come from.
-    leaves
-        Gives where each kernel falls in the trees, (kernels, trees); not asked before something is
-        measured, because asking takes as long as predicting.
+    likeness
+        Gives that of all kernels; not asked before something is measured, because asking takes as long as
+        predicting.
     predicted
         What the model says, before anything is measured.
     """
 
     symbols: tuple[str, ...]
     groups: tuple[str, ...]
-    leaves: Callable[[], NDArray[np.int_]]
+    likeness: Callable[[], Likeness]
     predicted: Mapping[str, OpCost]
 
     def corrected(self, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
@@ -86,5 +86,5 @@ class Correction:
             deviations_of(predicted),
             np.array([COMMON_DEVIATION[self.predicted[one].source] for one in self.symbols]),
             np.array([numbers[group] for group in self.groups]),
-            self.leaves(),
+            self.likeness(),
         )

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.models.interval_widths import COVERED_DEVIATIONS
+from tvm_xengine.cost_models.prediction.likeness import Likeness
 
 _ALIKE_SHARE = 0.9
-"""Of the rest of an error, what a kernel that falls into the same leaves has, too."""
+"""Of the rest of an error, what a kernel that is wholly alike has, too."""
 
 _NOISE_DEVIATION = 0.05
 """Of the logarithm of a measurement; that of kernels above 20 us (`_NOISE_RATIO` of the trees)."""
@@ -53,8 +54,8 @@ class ErrorProcess:
 
     They are a Gaussian process (Rasmussen and Williams 2006, section 2.2; for the residuals of a model
     Kennedy and O'Hagan, JRSS B 2001). Its prior is what the model says of itself: how wide its intervals
-    are, and how alike it finds two kernels, which is how often its trees put both into the same leaf.
-    Kernels of one group have a part of their errors in common.
+    are, and how alike it finds two kernels (`Likeness`). Kernels of one group have a part of their errors in
+    common.
 
     Attributes
     ----------
@@ -64,14 +65,14 @@ class ErrorProcess:
         What it has in common with all of its group, (kernels,).
     groups
         Number of the group of each kernel, (kernels,).
-    leaves
-        Where each kernel falls in the trees, (kernels, trees).
+    likeness
+        Of all kernels.
     """
 
     deviations: NDArray[np.float64]
     common: NDArray[np.float64]
     groups: NDArray[np.int_]
-    leaves: NDArray[np.int_]
+    likeness: Likeness
 
     def posterior(
         self,
@@ -108,14 +109,7 @@ class ErrorProcess:
         together = self.groups[rows][:, None] == self.groups[columns][None]
         common = np.outer(self.common[rows], self.common[columns]) * together
         own = np.outer(self._own(rows), self._own(columns))
-        return np.asarray(common + _ALIKE_SHARE * own * self._alike(rows, columns))
-
-    def _alike(self, rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.float64]:
-        """Share of the trees that put both kernels into the same leaf."""
-        alike = np.zeros((len(rows), len(columns)), dtype=np.int32)
-        for leaf in self.leaves.T:
-            alike += leaf[rows][:, None] == leaf[columns][None]
-        return np.asarray(alike / self.leaves.shape[1], dtype=np.float64)
+        return np.asarray(common + _ALIKE_SHARE * own * self.likeness.between(rows, columns))
 
 
 def _blocks(networks: Iterable[int]) -> list[NDArray[np.int_]]:

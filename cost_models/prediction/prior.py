@@ -25,6 +25,7 @@ from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.error_process import ErrorProcess
+from tvm_xengine.cost_models.prediction.likeness import likeness_of
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def correction_of(
         for target in targets
     ]
     predicted = costs_of(symbols, predicted_on(model, targets, table), sources)
-    leaves = cache(partial(model.predictor.leaves, table))
-    return Correction(tuple(symbols), tuple(groups), leaves, predicted)
+    likeness = cache(partial(likeness_of, model.predictor.leaves, table))
+    return Correction(tuple(symbols), tuple(groups), likeness, predicted)
 
 
 def predicted_on(model: ModelFile, targets: Sequence[str], table: FeatureTable) -> Prediction:
@@ -105,12 +106,11 @@ def _with_evidence(
     of_evidence = predicted_on(without_evidence, [target] * count, evidence.table)
     asked = answer.take(here)
     deviations = np.concatenate((deviations_of(of_evidence), deviations_of(asked)))
-    tables = (evidence.table, table.take(here))
     process = ErrorProcess(
         deviations,
         np.full(len(deviations), _COMMON_CALIBRATED_DEVIATION),
         np.zeros(len(deviations), dtype=int),
-        np.vstack([without_evidence.predictor.leaves(part) for part in tables]),
+        likeness_of(without_evidence.predictor.leaves, evidence.table, table.take(here)),
     )
     cold_us = np.array(evidence.cold_us)
     errors = np.log(cold_us / of_evidence.typical_us)

@@ -71,7 +71,9 @@ def collect(
     dataset: Dataset,
     kernels: Annotated[Count, Parameter(help="Stop at this many measured kernels.")] = 5000,
     targets: Targets = DEFAULT_TARGETS,
-    sources: Annotated[Texts, Parameter(help="Kernel sources in order of preference.")] = ("tir",),
+    sources: Annotated[
+        Texts, Parameter(help="Kernel sources in order of preference; auto is all, as in plans.")
+    ] = ("auto",),
     networks: Annotated[
         Texts, Parameter(help="Networks of the zoo or the designs, or random.")
     ] = (),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.likeness import Likeness
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 KERNELS, KINDS, TREES = 120, 12, 40
@@ -17,7 +18,7 @@ SPREAD = 0.35
 
 
 def correction(source=CostSource.TRANSFERRED, groups=("cpu",)):
-    """Kernels of some kinds; those of one kind share most of their leaves."""
+    """Kernels of some kinds; those of one kind share most of their leaves, and have like features."""
     rng = np.random.default_rng(0)
     kinds = rng.integers(KINDS, size=KERNELS)
     leaves = np.where(
@@ -31,7 +32,8 @@ def correction(source=CostSource.TRANSFERRED, groups=("cpu",)):
         for symbol in symbols
     }
     where = tuple(groups[k % len(groups)] for k in range(KERNELS))
-    return Correction(symbols, where, lambda: leaves, predicted), kinds
+    features = np.eye(KINDS)[kinds] + 0.05 * rng.random((KERNELS, KINDS))
+    return Correction(symbols, where, lambda: Likeness(leaves, features), predicted), kinds
 
 
 def measured(costs, errors, rows):

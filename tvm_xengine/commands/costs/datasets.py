@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
 from tvm_xengine.cost_models.measure.timing import Effort
-from tvm_xengine.kernels.sources import source_names
+from tvm_xengine.kernels.sources import AUTO, source_names
 from tvm_xengine.report.costs import print_facts
 
 _UNSTABLE_RATIO = 0.1
@@ -38,10 +38,9 @@ class Collection:
 
 def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> dict[str, Any]:
     """Measure the kernels of networks into a dataset."""
-    if unknown := [name for name in wanted.sources if name not in source_names()]:
-        raise UsageError(
-            f"expected kernel sources among {', '.join(source_names())}, got {unknown[0]!r}"
-        )
+    known = (AUTO, *source_names())
+    if unknown := [name for name in wanted.sources if name not in known]:
+        raise UsageError(f"expected kernel sources among {', '.join(known)}, got {unknown[0]!r}")
     folder = DatasetFolder(dataset)
     effort = Effort(rounds=wanted.rounds, extra_rounds=wanted.rounds)
     if wanted.boards and len(wanted.targets) not in (1, len(wanted.boards)):
