@@ -50,7 +50,7 @@ def _row(network: str, threads: int) -> Mapping[str, str | int | float | None]:
     device = xe.Device("cpu", f"{_TARGET} -num-cores={threads}")
     problem = xe.make_problem(xe.lower(training, xe.Platform((device,))), costs="measured")
     step = xe.build(problem.lowered, xe.plan(problem, solver="keep-all"))
-    lowered, plan = step.plan.lowered.step, step.plan.plan
+    lowered, plan = step.plan.planned.lowered, step.plan.plan
     calls = [
         lowered.kernel(s.op, s.device, s.variant)
         for s in plan.schedule.steps
