@@ -20,8 +20,10 @@ static int differ(float a, float b, float tolerance) {
 
 
 def single(value: float) -> str:
-    """A float32 constant."""
-    return float_literal(np.float32(value).item(), "float32")
+    """A float32 constant; what float32 does not hold, as losses of a run that diverges, is infinite."""
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value).item()
+    return float_literal(rounded, "float32")
 
 
 def rows_of(values: Sequence[float]) -> str:
