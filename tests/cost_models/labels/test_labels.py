@@ -198,7 +198,7 @@ def test_damaged_kernels_are_refused_with_the_name_of_the_file(damage, before, t
 
 def test_the_shipped_labels_are_whole_and_small():
     sizes = [path.stat().st_size for path in SHIPPED_LABELS.iterdir()]
-    assert sum(sizes) < 400_000 * len(read_labels(SHIPPED_LABELS))
+    assert sum(sizes) < 300 * sum(len(file.labels) for file in read_labels(SHIPPED_LABELS))
     for file in read_labels(SHIPPED_LABELS):
         assert len({(label.code) for label in file.labels}) == len(file.labels) > 0
         assert [Variant.of_text(text) for text in file.networks]
