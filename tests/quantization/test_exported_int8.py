@@ -24,7 +24,7 @@ def exported(folder: Path, target: str, frozen: xe.Int8 | None) -> ExportReport:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["host", "cortex-m4"])
+@pytest.mark.parametrize("target", ["host", "cortex-m4", "cortex-m55"])
 def test_a_frozen_network_takes_a_quarter_of_the_memory(target: str, tmp_path: Path) -> None:
     need_tools(target)
     whole = exported(tmp_path / "int8", target, xe.Int8(SAMPLES))

@@ -99,13 +99,14 @@ ALL = ("train_step", "accumulate", "apply", "eval", "infer")
         (_tokens, "host", {"entries": ALL}),
         (_tokens, "cortex-m55", {}),
         (_int8, "rv32imc", {}),
+        (_int8, "cortex-m55", {}),
         (
             lambda: _lenet("momentum"),
             "cortex-m4",
             {"regions": {"sram": "24KiB", "psram": "1MiB"}, "objective": "makespan"},
         ),
     ],
-    ids=["tokens", "helium", "int8", "dma"],
+    ids=["tokens", "helium", "int8", "int8-helium", "dma"],
 )
 def test_no_compiler_warns_of_a_package(
     make: Callable[[], xe.Training], target: str, options: Mapping[str, Any], tmp_path: Path

@@ -78,7 +78,7 @@ static inline float xe_load_float16(uint16_t half) {
 /* float to IEEE 754 binary16, halves to even. */
 static inline uint16_t xe_store_float16(float value) {
 #if defined(__ARM_FP16_FORMAT_IEEE) && defined(__ARM_FP) && (__ARM_FP & 2)
-  __fp16 rounded = value;
+  __fp16 rounded = (__fp16)value;
   uint16_t half;
   memcpy(&half, &rounded, sizeof half);
   return half;
