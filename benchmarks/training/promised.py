@@ -60,7 +60,7 @@ def _row(network: str, threads: int) -> Mapping[str, str | int | float | None]:
     costs: dict[str, Costs] = {
         state: measured_costs(cache, caches=state)(calls) for state in (COLD, MEMORY)
     }
-    costs["model"], _ = predicted_costs(calls, Reporter())
+    costs["model"], _ = predicted_costs(calls, Reporter(), step_caches(lowered))
     step_us = _step_us(step)
     by_step = {
         name: round(sum(known[kernel.symbol].compute_us for kernel in calls) / step_us, 2)

@@ -31,6 +31,13 @@ class ColdCalls:
         return np.asarray(self.call_us + self.us_per_byte * table.moved_bytes)
 
 
+FROM_MEMORY = ColdCalls(1.6, 1.9e-5)
+"""What calls and bytes cost more in a step whose tensors come from memory (`caches.MEMORY`), beside labels,
+which are of steps that fit the last level. A robust fit to 394 kernels of five networks on a Zen 4, timed in
+both states (`benchmarks/costs/from_memory.py`): fitted to four of the networks, predictions of the fifth sum
+up to 0.75 to 0.93 of such times, and to 0.64 to 0.78 without it."""
+
+
 def fit_cold_calls(
     hot_us: NDArray[np.float64], cold_us: NDArray[np.float64], table: FeatureTable
 ) -> ColdCalls:

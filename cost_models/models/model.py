@@ -29,6 +29,10 @@ class Prediction:
         """The middle of each interval, in logarithms."""
         return np.asarray(np.sqrt(self.lo_us * self.hi_us), dtype=np.float64)
 
+    def later(self, extra_us: NDArray[np.float64]) -> Prediction:
+        """The same with a time added to each."""
+        return Prediction(self.time_us + extra_us, self.lo_us + extra_us, self.hi_us + extra_us)
+
     def take(self, rows: Sequence[int]) -> Prediction:
         """These rows only."""
         return Prediction(self.time_us[rows], self.lo_us[rows], self.hi_us[rows])

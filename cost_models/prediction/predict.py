@@ -19,6 +19,7 @@ from tvm_xengine.cost_models.calibration.calibration import read_calibration
 from tvm_xengine.cost_models.features.added import added_features, feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FeatureTable, KernelFeatures, table_of
+from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.garbage import collection_paused
 from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.measurements import default_cache_path
@@ -109,9 +110,9 @@ def predict_by(predictor: Predictor, kernels: Sequence[DeviceKernel]) -> dict[st
 
 
 def predict_to_correct(
-    kernels: Sequence[DeviceKernel], model: ModelFile | None
+    kernels: Sequence[DeviceKernel], model: ModelFile | None, caches: str = COLD
 ) -> tuple[dict[str, OpCost], Correction | None]:
-    """The same, and what corrects the model's predictions by kernels that are measured later."""
+    """The same in a state of the caches, and what corrects predictions by kernels that are measured later."""
     distinct = distinct_kernels(kernels)
     costs: dict[str, OpCost] = {}
     known: list[DeviceKernel] = []
@@ -130,7 +131,7 @@ def predict_to_correct(
     symbols = tuple(kernel.symbol for kernel in known)
     groups = tuple(f"{kernel.target} {kernel.source}" for kernel in known)
     targets = [str(kernel.target) for kernel in known]
-    correction = correction_of(model, symbols, groups, targets, _features(known))
+    correction = correction_of(model, symbols, groups, targets, _features(known), caches)
     return {**costs, **correction.predicted}, correction
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tvm_xengine.cost_models.features.table import FeatureTable
+from tvm_xengine.cost_models.measure.caches import COLD, MEMORY
+from tvm_xengine.cost_models.models.cold_calls import FROM_MEMORY
 from tvm_xengine.cost_models.models.interval_widths import (
     COVERED_DEVIATIONS,
     deviations_of,
@@ -46,6 +48,7 @@ def correction_of(
     groups: Sequence[str],
     targets: Sequence[str],
     table: FeatureTable,
+    caches: str = COLD,
 ) -> Correction:
     """The predictions of a model, and their correction by measurements.
 
@@ -56,12 +59,17 @@ def correction_of(
     targets
         What each kernel is compiled for, as JSON; on a processor that the model has not learned from
         its prediction is a transferred one.
+    caches
+        The state in which a step leaves the caches, `caches.COLD` or `caches.MEMORY`.
     """
     sources = [
         CostSource.TRANSFERRED if is_foreign(model.processors, target) else CostSource.PREDICTED
         for target in targets
     ]
-    predicted = costs_of(symbols, predicted_on(model, targets, table), sources)
+    answer = predicted_on(model, targets, table)
+    if caches == MEMORY:
+        answer = answer.later(FROM_MEMORY.extra_us(table))
+    predicted = costs_of(symbols, answer, sources)
     likeness = cache(partial(likeness_of, model.predictor.leaves, table))
     return Correction(tuple(symbols), tuple(groups), likeness, predicted)
 

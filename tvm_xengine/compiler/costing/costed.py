@@ -102,7 +102,7 @@ def cost_kernels(
         case CostChoice.ROOFLINE:
             costs = predict_costs(lowered.distinct, None)
         case CostChoice.PREDICTED | CostChoice.ACTIVE:
-            costs, correction = predicted_costs(lowered.distinct, reporter)
+            costs, correction = predicted_costs(lowered.distinct, reporter, step_caches(lowered))
         case predictor:
             costs = predict_by(predictor, lowered.distinct)
     problem = make_problem(lowered, lambda _: costs)

@@ -133,14 +133,14 @@ def known_kernels(
 
 
 def predicted_costs(
-    kernels: Sequence[DeviceKernel], reporter: Reporter
+    kernels: Sequence[DeviceKernel], reporter: Reporter, caches: str = COLD
 ) -> tuple[Costs, Correction | None]:
-    """Predictions of the shipped model, and their correction by measurements.
+    """Predictions of the shipped model in a state of the caches, and their correction by measurements.
 
     A note names the kernels whose prediction is only a rough estimate.
     """
     model = default_model()
-    costs, correction = predict_to_correct(kernels, model)
+    costs, correction = predict_to_correct(kernels, model, caches)
     guessed = [k for k in kernels if costs[k.symbol].source is CostSource.ROOFLINE]
     if guessed:
         kinds = sorted({f"{k.source} on {k.target.kind.name}" for k in guessed})
