@@ -60,6 +60,22 @@ def quotients(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
                 y[i + v] = T.max(T.float32(1) / x[i], T.sqrt(x[i]))
 
 
+@T.prim_func(private=True, s_tir=True)
+def halved(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    """A running sum of halves, less a number that is bound and may be negative."""
+    for b in T.serial(4):
+        with T.sblock("one"):
+            v = T.axis.spatial(4, b)
+            T.reads(x[0:4])
+            T.writes(y[v])
+            work = T.sblock_alloc_buffer((1,), "float32")
+            work[0] = x[v]
+            before: T.let[T.int32] = v - 1
+            for _i in range(3):
+                work[0] = work[0] / T.float32(2) + T.cast(before, "float32")
+            y[v] = work[0] - x[T.max(before, 0)]
+
+
 def evaluated(func: tirx.PrimFunc, x: NDArray[np.float32], wide: DTypeLike) -> NDArray[np.generic]:
     (made,) = definition_of(func, 1, Expressions(wide))([x.astype(wide)])
     return made
@@ -84,6 +100,13 @@ def test_a_recurrence_is_that_of_numpy_in_the_same_width(wide: type[np.floating]
     found = evaluated(recurrence, x, wide)
     assert found.dtype == wide
     np.testing.assert_array_equal(found, by_numpy(x.astype(wide), wide))
+
+
+def test_a_number_that_is_bound_outside_of_the_loops_may_be_negative() -> None:
+    x = np.array([5, 0.5, -3, 64], np.float32)
+    found = evaluated(halved, x, np.float64)
+    before = np.arange(4) - 1
+    np.testing.assert_array_equal(found, x / 8 + 1.75 * before - x[np.maximum(before, 0)])
 
 
 def test_what_is_before_the_first_element_is_an_error() -> None:

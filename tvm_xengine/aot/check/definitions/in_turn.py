@@ -58,9 +58,7 @@ def in_turn(stmt: tirx.For, expressions: Expressions) -> Run:
 
     def run_at(at: Points) -> None:
         if at.where is None or bool(at.where):
-            values = [at.values[var].item() for var in text.outside]
-            if any(value < 0 for value in values):
-                raise IndexError(f"loops inside begin at {values}")
+            values = [at.values[var][()] for var in text.outside]
             run(*(at.buffers[array] for array in text.arrays), *values)
 
     return run_at
@@ -82,6 +80,7 @@ class _Text:
         self.outside: dict[ir.Var, str] = {}
         self.objects: dict[str, object] = {"index": _index}
         self._inside: dict[ir.Var, str] = {}
+        self._from_0: set[ir.Var] = set()
         self._expressions = expressions
 
     def lines(self, stmt: tirx.Stmt) -> Iterator[str]:
@@ -93,6 +92,8 @@ class _Text:
             case tirx.For():
                 first, count = self.of(stmt.min), self.of(stmt.extent)
                 name = self._bound(stmt.loop_var)
+                if isinstance(stmt.min, tirx.IntImm) and int(stmt.min) >= 0:
+                    self._from_0.add(stmt.loop_var)
                 yield f"for {name} in range({first}, {first} + {count}):"
                 yield from _indented(self.lines(stmt.body))
             case tirx.BufferStore():
@@ -183,7 +184,7 @@ class _Text:
         """Whether an index is certainly no less than 0; where it is, numpy counts from the end."""
         if isinstance(expr, _GROWING):
             return self._is_from_0(expr.a) and self._is_from_0(expr.b)
-        return isinstance(expr, ir.Var) or (isinstance(expr, tirx.IntImm) and int(expr) >= 0)
+        return expr in self._from_0 or (isinstance(expr, tirx.IntImm) and int(expr) >= 0)
 
     def _bound(self, var: ir.Var) -> str:
         return self._inside.setdefault(var, f"inner{len(self._inside)}")
