@@ -45,6 +45,24 @@ def test_a_negative_length_is_refused_unless_it_is_the_batch_that_is_given(tmp_p
     assert from_onnx(path, batch_size=2).batch_size == 2
 
 
+def test_an_input_without_an_element_type_is_refused_by_name(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx", (2, 4))
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    onnx.save(model, path)
+    with pytest.raises(UnsupportedModelError, match="'x' has no element type"):
+        from_onnx(path)
+
+
+def test_a_node_that_leaves_out_what_it_needs_is_refused_by_name(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx", (2, 4))
+    model = onnx.load(path)
+    model.graph.node[0].input[1] = ""
+    onnx.save(model, path)
+    with pytest.raises(UnsupportedModelError, match=r"MatMul \(in y\) lacks its input B"):
+        from_onnx(path)
+
+
 def test_a_batch_of_nothing_has_no_loss(tmp_path: Path) -> None:
     model = from_onnx(product(tmp_path / "m.onnx", (0, 4)))
     with pytest.raises(UnsupportedModelError, match=r"shape \(0, 3\).* at least 1"):

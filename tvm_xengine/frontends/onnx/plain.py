@@ -67,7 +67,7 @@ def plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> PlainMod
             " are those that are asked for"
         )
     require_tensors(model)
-    require_made(model.graph)
+    require_made(model)
     require_single_names(model.graph)
     corrections = correct_declared(model)
     notes += corrections.notes

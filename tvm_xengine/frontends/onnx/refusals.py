@@ -67,6 +67,11 @@ def require_tensors(model: onnx.ModelProto) -> None:
             raise UnsupportedModelError(
                 f"{info.name} is a {kind.removesuffix('_type')}; inputs and outputs must be tensors"
             )
+    for info in model.graph.input:
+        if info.type.tensor_type.elem_type == TensorProto.UNDEFINED:
+            raise UnsupportedModelError(
+                f"the input {info.name!r} has no element type; export the model again"
+            )
 
 
 def require_lengths(graph: onnx.GraphProto) -> None:
@@ -80,8 +85,9 @@ def require_lengths(graph: onnx.GraphProto) -> None:
             )
 
 
-def require_made(graph: onnx.GraphProto) -> None:
+def require_made(model: onnx.ModelProto) -> None:
     """Refuse nodes that read what is neither given nor made before them."""
+    graph, opset = model.graph, opset_of(model)
     given = [*graph.input, *graph.initializer]
     made = {
         "",
@@ -90,13 +96,34 @@ def require_made(graph: onnx.GraphProto) -> None:
     }
     for node in graph.node:
         missing = [name for name in node.input if name not in made]
+        layer = layer_name(node.name or "".join(node.output[:1]), node.op_type)
+        if (lacked := _lacked(node, opset)) is not None:
+            raise UnsupportedModelError(
+                f"{node.op_type} (in {layer}) lacks its input {lacked}; export the model again"
+            )
         if missing:
-            layer = layer_name(node.name or "".join(node.output[:1]), node.op_type)
             raise UnsupportedModelError(
                 f"{node.op_type} (in {layer}) reads the tensor {missing[0]!r}, which is no input, no"
                 " initialiser and not made by a node before it; export the model again, with its weights"
             )
         made.update(node.output)
+
+
+def _lacked(node: onnx.NodeProto, opset: int) -> str | None:
+    """The first input without which the operator has no meaning, and that the node leaves out."""
+    if _is_of_others(node) or not onnx.defs.has(node.op_type, opset):
+        return None
+    formal = onnx.defs.get_schema(node.op_type, opset).inputs
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    given = [*node.input, *[""] * len(formal)]
+    return next(
+        (
+            one.name
+            for one, name in zip(formal, given, strict=False)
+            if one.option == single and not name
+        ),
+        None,
+    )
 
 
 def require_known_types(model: onnx.ModelProto) -> None:
