@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tvm_xengine.checks.regular_file import memory_bytes
 from tvm_xengine.cost_models.features.hardware import ASSUMED_CACHES_BYTES
 from tvm_xengine.cost_models.measure.caches import COLD, HOT, MEMORY, STATES
+from tvm_xengine.cost_models.measure.queued import queued_us
 from tvm_xengine.cost_models.measure.this_machine import data_caches_bytes, last_cache_bytes
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
@@ -42,6 +43,13 @@ where half of the second level leaves 0.70 to 0.95 (docs/cost_models.md)."""
 
 _COLD_CALLS = {COLD: 15, MEMORY: 5}
 """Of a round at most; each evicts first, which takes about as long as a middling kernel, or as ten."""
+
+
+_LEAST_CALLS = 3
+"""Of a round, however long they take together; a single one where it takes longer than a round alone."""
+
+_WAITED_SHARE = 0.05
+"""Of a call, which its threads may wait for a core: the noise of calls that nothing disturbs."""
 
 
 @dataclass(frozen=True)
@@ -204,21 +212,33 @@ def _cold_calls_us(
     effort: Effort,
     around: HandedAround,
 ) -> tuple[float, ...]:
-    """Times of single calls behind other work, which has taken its part of the caches."""
+    """Times of single calls behind other work, which has taken its part of the caches.
+
+    Calls whose threads waited for a core count only where there are no others: a barrier of a team waits as
+    long as its last thread, often for milliseconds.
+    """
     other = _other_memory(effort.caches)
     echo = tvm.get_global_func("testing.echo")
     times_us: list[float] = []
+    disturbed_us: list[float] = []
+    most = _COLD_CALLS[effort.caches]
     _try_once(call, function, arguments)
-    while len(times_us) < _COLD_CALLS[effort.caches] and (
-        len(times_us) < 3 or sum(times_us) < effort.round_us
+    while (
+        max(len(times_us), len(disturbed_us)) < most
+        and (len(times_us) < _LEAST_CALLS or sum(times_us) < effort.round_us)
+        and sum(disturbed_us) < effort.round_us
     ):
         around.hand_around()
         other += 1.0
         echo(echo(0))  # brings back what calls from Python need
-        times_us.append(_cold_call_us(function, arguments, is_threaded=call.is_threaded))
-        if times_us[0] > effort.round_us:
+        queued_before_us = queued_us() if call.is_threaded else 0.0
+        took_us = _cold_call_us(function, arguments, is_threaded=call.is_threaded)
+        waited_us = queued_us() - queued_before_us if call.is_threaded else 0.0
+        (disturbed_us if waited_us > _WAITED_SHARE * took_us else times_us).append(took_us)
+        if times_us and times_us[0] > effort.round_us:
             break
-    return tuple(times_us)
+    missing = _LEAST_CALLS - len(times_us)
+    return (*times_us, *sorted(disturbed_us)[: max(0, missing)])
 
 
 def _cold_call_us(

@@ -14,12 +14,12 @@ from tvm_xengine.cost_models.models.adapted_predictor import (
     AdaptedPredictor,
     Corrections,
     Limits,
-    corrected_view,
 )
 from tvm_xengine.cost_models.models.boosted_trees import check_times, held_out
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
 from tvm_xengine.cost_models.models.interval_widths import DIGITS, calibrated
 from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
+from tvm_xengine.cost_models.models.whole_view import corrected_view
 
 _LEAST_HOT_SHARE = 0.5
 """Of a cold time, where the hot one was not measured: colder caches rarely double a time."""

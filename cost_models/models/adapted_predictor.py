@@ -21,8 +21,7 @@ from tvm_xengine.cost_models.models.interval_widths import (
     with_interval,
 )
 from tvm_xengine.cost_models.models.model import CALL_US, Prediction
-from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread
-from tvm_xengine.cost_models.models.whole_view import whole_view
+from tvm_xengine.cost_models.models.whole_view import corrected_view
 from tvm_xengine.errors import InvalidDatasetError
 
 Limits = tuple[float, float]
@@ -225,8 +224,3 @@ class OnProcessors:
         if not self.processors or not self.model.processors:
             return np.zeros(rows, dtype=np.bool_)
         return ~np.isin(self.processors, self.model.processors)
-
-
-def corrected_view(table: FeatureTable) -> NDArray[np.float64]:
-    """The features that corrections are learned from: as on one thread, as the labels are."""
-    return whole_view(on_one_thread(table) if most_threads(table) > 1 else table)

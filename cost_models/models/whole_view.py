@@ -15,6 +15,7 @@ from tvm_xengine.cost_models.features.table import (
     PLAIN_SLOT,
     FeatureTable,
 )
+from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread
 
 _TOTALS = (
     *("log_core_cycles", "log_loop_entries", "log_iterations", "log_arithmetic", "log_loads"),
@@ -58,3 +59,8 @@ def whole_view(table: FeatureTable) -> NDArray[np.float64]:
             values[:, column] = np.where(iterations > 0, iterations - log_work, _NO_ITERATIONS)
     values[:, at[_WORK]] = np.minimum(log_work, _LONG_LOG_WORK)
     return values
+
+
+def corrected_view(table: FeatureTable) -> NDArray[np.float64]:
+    """The features that corrections are learned from: as on one thread, as the labels are."""
+    return whole_view(on_one_thread(table) if most_threads(table) > 1 else table)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.features.table import FeatureTable
-from tvm_xengine.cost_models.models.adapted_predictor import corrected_view
+from tvm_xengine.cost_models.models.whole_view import corrected_view
 
 _SMOOTH_SHARE = 0.6
 """Of the likeness, what distances between features make. Of 0, 0.2, 0.4, 0.6 and 0.8, the median error

@@ -92,6 +92,25 @@ def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch)
         assert "written" not in seen
 
 
+@pytest.mark.parametrize(("disturbed", "counted"), [((1, 2, 5), 15), (range(1, 99), 3)])
+def test_calls_whose_threads_waited_for_a_core_count_where_there_are_no_others(
+    disturbed, counted, monkeypatch
+):
+    kernel = prepare_kernel(scale_and_shift(1 << 16), resolve_target(f"{NATIVE} -num-cores=2"))
+    calls, waited_us = [], [0.0]
+
+    def function(*_given):
+        calls.append(None)
+        waited_us[0] += 1e6 if len(calls) - 1 in disturbed else 0.0  # the first call is a trial
+
+    monkeypatch.setattr(timing, "uses_threads", lambda _kernel: True)
+    monkeypatch.setattr(timing, "queued_us", lambda: waited_us[0])
+    module = Compiled({kernel.symbol: function})
+    times_us = time_kernel_us(call_of(kernel), module, Effort(rounds=1))
+    assert len(times_us) == counted
+    assert len(calls) - 1 == 15 + (len(disturbed) if counted == 15 else 0)
+
+
 def test_more_is_written_where_a_step_does_not_fit_the_last_cache(monkeypatch):
     monkeypatch.setattr(timing, "data_caches_bytes", lambda: (1 << 10, 1 << 16, 1 << 20))
     monkeypatch.setattr(timing, "last_cache_bytes", lambda: 1 << 20)
