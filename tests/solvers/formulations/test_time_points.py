@@ -11,9 +11,7 @@ from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.solvers.samples.networks import chain, single
 from tests.strategies import cases, problems
-from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import Device, Link, Platform
-from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
@@ -166,40 +164,6 @@ def test_more_time_points_never_lower_the_bound() -> None:
         for time_points in ([8], [8, 12], [4, 8, 12, 14])
     ]
     assert found == sorted(found)
-
-
-def test_a_share_of_a_state_is_enough_for_that_share_of_its_update() -> None:
-    """Half of the weight fits beside op a; its update may run in two periods behind that."""
-    ops = (
-        Op("a", "k", ("x",), ("a",)),
-        Op("g", "k", ("a",), ("g",)),
-        Op("c", "k", ("g",), ("c",)),
-        Op("d", "k", ("c",), ("d",)),
-        Op("u", "k", ("w", "g"), ("new",), (("new", "w"),), recomputable=False),
-    )
-    sizes = {"x": 0, "a": 1, "g": 1, "c": 1, "d": 1}
-    tensors = (
-        *(
-            Tensor(name, size, Role.BATCH if name == "x" else Role.INTERMEDIATE)
-            for name, size in sizes.items()
-        ),
-        Tensor("w", 8, Role.PARAMETER),
-        Tensor("new", 8),
-    )
-    links = (Link("d", "store", 10.0, 1.0), Link("store", "d", 10.0, 1.0))
-    platform = Platform(
-        (Device("d", "llvm", 12), Device("store", None, 100)), links, alignment_bytes=1
-    )
-    costs = {op.name: {"d": OpCost(1.0, workspace_bytes=7 if op.name == "a" else 0)} for op in ops}
-    indexed = index_problem(Problem(OpGraph(tensors, ops, ("d",)), platform, costs), Objective.COST)
-    periods = periods_in_every_order(indexed, [0, 2], ancestor_bits(indexed))
-    whole = relaxed(indexed, periods)
-    program = formulate_time_points(indexed, periods).program.relaxed()
-    linear = solve_program(program, BackendOptions(), lambda _: None)
-    assert isinstance(linear, Answer)
-    assert linear.value is not None
-    assert linear.value - indexed.cheapest == pytest.approx(0.5 * (whole.bound - indexed.cheapest))
-    assert whole.bound > indexed.cheapest
 
 
 def test_a_time_point_beside_the_chain_may_be_in_each_place_that_dependences_allow() -> None:

@@ -18,8 +18,6 @@ minus at[k-1,d,i] for the state that it overwrites):
     copy[k,ab,j] <= base[k,a,j] + copies into a
     copy[k,ab,j] <= base[k,a,j] + base[k,b,j] + copies from others into a and b
     run[k,d,i] <= base[k,d,j] + copies into d,   for every j that i reads
-    sum of run[>= k,d,i] <= what of j is found on d as period k begins, or made there or copied into d
-        from then on,   where i runs once, in one of several periods
     keep[k,d,j] <= hold[k,d,j] + run[k,d,producer] + copies into d
     hold[k,d,j] <= base[k,d,j] - run[k,d,producer]
     at[k,d,i] <= keep[k,d,j],                    for every j that i reads;  sum_kd at[k,d,i] >= 1
@@ -58,7 +56,6 @@ from tvm_xengine.solvers.relaxation.rows.presence import (
     deliver,
     keep_what_is_there,
     overwrite_state,
-    read_once_what_is_there,
     read_what_is_there,
     run_every_op,
 )
@@ -138,7 +135,6 @@ def formulate_time_points(
     run_every_op(draft)
     copy_from_a_source(draft)
     read_what_is_there(draft)
-    read_once_what_is_there(draft)
     keep_what_is_there(draft)
     overwrite_state(draft)
     deliver(draft)

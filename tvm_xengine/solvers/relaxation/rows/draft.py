@@ -113,17 +113,7 @@ class Draft:
     def made(self, k: int, d: int, j: int) -> Terms:
         """Terms of tensor j being made on d in period k."""
         producer = int(self.p.producer[j])
-        return self.ran(k, d, producer) if producer >= 0 else []
-
-    def ran(self, k: int, d: int, i: int) -> Terms:
-        """Terms of op i running on d in period k."""
-        column = int(self.run[k, d, i])
-        return [(column, 1.0)] if column >= 0 else []
-
-    def made_at(self, k: int, d: int, j: int) -> Terms:
-        """Terms of tensor j being made on d by time point k."""
-        producer = int(self.p.producer[j])
-        column = int(self.at[k, d, producer]) if producer >= 0 and k >= 0 else ABSENT
+        column = int(self.run[k, d, producer]) if producer >= 0 else ABSENT
         return [(column, 1.0)] if column >= 0 else []
 
     def reads(self, i: int) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE
@@ -59,44 +57,6 @@ def read_what_is_there(draft: Draft) -> None:
     for k, d, i in np.argwhere(draft.at >= 0).tolist():
         for j in draft.reads(i):
             draft.at_most(int(draft.at[k, d, i]), [(int(draft.keep[k, d, j]), 1.0)], 0.0)
-
-
-def read_once_what_is_there(draft: Draft) -> None:
-    """What runs once, an update, needs all of what it reads, in whichever of several periods it runs.
-
-    sum of run[>= k,d,i] <= found[k,d,j] + what is made and copied into d of j in periods >= k,
-    and the same for all devices together, without copies
-    """
-    p, periods = draft.p, draft.periods
-    for i in np.flatnonzero(~p.recomputable & ~periods.is_time_point).tolist():
-        begin, end = periods.earliest[i], periods.latest[i]
-        if begin == end:
-            continue
-        devices = np.flatnonzero(p.can_run[i]).tolist()
-        for j in draft.reads(i):
-            for d in devices:
-                _read_once(draft, i, j, [d], [d])
-            if p.device_count > 1:
-                _read_once(draft, i, j, devices, range(p.device_count))
-
-
-def _read_once(draft: Draft, i: int, j: int, on: Sequence[int], found_on: Sequence[int]) -> None:
-    """The rows of op i on some devices, and of tensor j on some."""
-    runs: Terms = []
-    comes: Terms = []
-    for k in reversed(range(draft.periods.earliest[i], draft.periods.latest[i] + 1)):
-        runs = runs + [term for d in on for term in draft.ran(k, d, i)]
-        there, constant = list[tuple[int, float]](), 0.0
-        for d in found_on:
-            comes = comes + draft.made(k, d, j)
-            if len(found_on) == 1:
-                comes = comes + draft.arrives(k, d, j)
-            found, already = draft.found(k, d, j)
-            there, constant = there + found, constant + already
-        if constant < 1.0:
-            less = [(column, -value) for column, value in there + comes]
-            draft.builder.row([*runs, *less], upper=constant)
-        comes = comes + [term for d in found_on for term in draft.made_at(k - 1, d, j)]
 
 
 def keep_what_is_there(draft: Draft) -> None:
