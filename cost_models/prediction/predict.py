@@ -68,14 +68,16 @@ SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models.models))) / "cpu.costmode
 labels that ship."""
 
 
-def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
-    """For each kernel's symbol what it should cost; nothing is compiled or run.
+def predict_costs(
+    kernels: Sequence[DeviceKernel], model: ModelFile | None, caches: str = COLD
+) -> dict[str, OpCost]:
+    """For each kernel's symbol what it should cost in a state of the caches; nothing is compiled or run.
 
     Kernels for targets or of libraries that the model does not know, or all when there is no
     model, get a typical roofline, and say so in their source; so do those of a processor that
     the model has not learned from, whose intervals are wider.
     """
-    return predict_to_correct(kernels, model)[0]
+    return predict_to_correct(kernels, model, caches)[0]
 
 
 def predict_by(predictor: Predictor, kernels: Sequence[DeviceKernel]) -> dict[str, OpCost]:
@@ -112,7 +114,7 @@ def predict_by(predictor: Predictor, kernels: Sequence[DeviceKernel]) -> dict[st
 def predict_to_correct(
     kernels: Sequence[DeviceKernel], model: ModelFile | None, caches: str = COLD
 ) -> tuple[dict[str, OpCost], Correction | None]:
-    """The same in a state of the caches, and what corrects predictions by kernels that are measured later."""
+    """The same, and what corrects the model's predictions by kernels that are measured later."""
     distinct = distinct_kernels(kernels)
     costs: dict[str, OpCost] = {}
     known: list[DeviceKernel] = []

@@ -133,7 +133,7 @@ def predict_model(
     """Predict the costs of a model's kernels."""
     step = _lowered(model, options, _platform(platform), terminal)
     cost_model = default_model() if path is None else read_model(path)
-    costs = predict_costs(step.distinct, cost_model)
+    costs = predict_costs(step.distinct, cost_model, step_caches(step))
     if cost_model is not None:
         note_transferred(step.distinct, costs, cost_model, terminal.note)
     return _report(model, step, costs, terminal)
