@@ -45,7 +45,7 @@ class VectorWriter:
         place = self._place(store.buffer, index, first)
         if store.buffer in self._registers:
             return f"{place} = {value};"
-        if element_type(store.buffer) == "int8":
+        if is_narrow:
             step = step_of(index, self._vectors.loop.loop_var)
             if step == 1:
                 return f"{self._name('store_bytes', whole)}(&{place}, {value});"
