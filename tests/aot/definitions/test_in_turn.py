@@ -10,11 +10,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
-from tvm import tirx
+from scipy import special
+from tvm import te, tirx
 from tvm.script import tirx as T
 
 from tvm_xengine.aot.check.definitions.expressions import Expressions
 from tvm_xengine.aot.check.definitions.kernels import definition_of
+from tvm_xengine.kernels.te.loops import hurwitz_zeta
 
 
 @T.prim_func(private=True, s_tir=True)
@@ -81,6 +83,23 @@ def evaluated(func: tirx.PrimFunc, x: NDArray[np.float32], wide: DTypeLike) -> N
     return made
 
 
+@T.prim_func(private=True, s_tir=True)
+def halvings(x: T.Buffer((5,), "float32"), y: T.Buffer((5,), "float32")):
+    """How often a number above 0 is halved to at most 1, in a loop that ends by its value."""
+    for b in T.serial(5):
+        with T.sblock("one"):
+            v = T.axis.spatial(5, b)
+            T.reads(x[v])
+            T.writes(y[v])
+            left = T.sblock_alloc_buffer((1,), "float32")
+            left[0] = x[v]
+            y[v] = T.float32(0)
+            if x[v] > T.float32(0):
+                while left[0] > T.float32(1):
+                    left[0] = left[0] / T.float32(2)
+                    y[v] = y[v] + T.float32(1)
+
+
 def by_numpy(x: NDArray[np.float64], number: Callable[[float], np.floating]) -> NDArray[np.generic]:
     y = np.zeros_like(x)
     for row, out in zip(x, y, strict=True):
@@ -118,3 +137,21 @@ def test_quotients_and_roots_are_those_of_ieee_754() -> None:
     x = np.array([0, -4, np.inf, np.nan], np.float32)
     found = evaluated(quotients, x, np.float64)
     np.testing.assert_array_equal(found, [np.inf, np.nan, np.inf, np.nan])
+
+
+def test_each_element_has_its_own_number_of_turns() -> None:
+    x = np.array([5, 0.5, -3, 64, np.nan], np.float32)
+    np.testing.assert_array_equal(evaluated(halvings, x, np.float64), [3, 0, 0, 6, 0])
+
+
+def test_functions_without_a_formula_are_those_of_scipy() -> None:
+    """Loops that end by their values, as they are lowered."""
+    order, at = np.array([2, 3, 2, 1.5, 4]), np.array([0.3, 40, -2.5, 7, np.nan])
+    np.testing.assert_allclose(_zeta(order, at), special.zeta(order, at), rtol=1e-12)
+    assert _zeta(np.array([3.0]), np.array([-2.0])) == np.inf
+
+
+def _zeta(*given: NDArray[np.float64]) -> NDArray[np.generic]:
+    s, q = (te.placeholder(one.shape, "float64") for one in given)
+    (made,) = definition_of(hurwitz_zeta(s, q), 2, Expressions(np.float64))(given)
+    return made

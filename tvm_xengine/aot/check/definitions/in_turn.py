@@ -41,7 +41,7 @@ _INTEGERS = ("int32", "int64")
 """Python's integers stand for these."""
 
 
-def in_turn(stmt: tirx.For, expressions: Expressions) -> Run:
+def in_turn(stmt: tirx.For | tirx.While, expressions: Expressions) -> Run:
     """Runs loops without blocks, one value after the other.
 
     Raises
@@ -95,6 +95,9 @@ class _Text:
                 if isinstance(stmt.min, tirx.IntImm) and int(stmt.min) >= 0:
                     self._from_0.add(stmt.loop_var)
                 yield f"for {name} in range({first}, {first} + {count}):"
+                yield from _indented(self.lines(stmt.body))
+            case tirx.While():
+                yield f"while {self.of(stmt.condition)}:"
                 yield from _indented(self.lines(stmt.body))
             case tirx.BufferStore():
                 yield f"{self._element(stmt.buffer, stmt.indices)} = {self.of(stmt.value)}"

@@ -50,6 +50,8 @@ def _statement(stmt: tirx.Stmt, expressions: Expressions, guarded: bool = False)
             return run_all
         case tirx.For():
             return _loops(stmt, expressions)
+        case tirx.While():
+            return in_turn(stmt, expressions)
         case s_tir.SBlockRealize():
             return _Block((), stmt, expressions).run
         case tirx.BufferStore():
@@ -88,7 +90,7 @@ def _loops(stmt: tirx.For, expressions: Expressions) -> Run:
         loops.append(loops[-1].body)
     inner = loops[-1].body
     if isinstance(inner, s_tir.SBlockRealize) and not _has(
-        inner.block.body, s_tir.SBlockRealize, tirx.For
+        inner.block.body, s_tir.SBlockRealize, tirx.For, tirx.While
     ):
         return _Block(tuple(loops), inner, expressions).run
     if not _has(stmt, s_tir.SBlockRealize):
