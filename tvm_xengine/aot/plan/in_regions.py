@@ -10,6 +10,7 @@ from tvm_xengine.aot.plan.region_problem import Machine, region_problem
 from tvm_xengine.aot.plan.slow_operands import slow_op_costs, with_tiles
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.alternatives.leaner_order import in_leaner_order
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams.in_time import as_it_runs
@@ -61,7 +62,8 @@ def plan_in_regions(
             start=start,
             prefer_reserved_home=prefer_reserved_home,
         )
-        return as_it_runs(plan, reserve_home=True) if prefer_reserved_home else plan
+        plan = as_it_runs(plan, reserve_home=True) if prefer_reserved_home else plan
+        return in_leaner_order(plan, reserve_home=prefer_reserved_home)
     except NoScheduleError as error:
         # Behind its first clause, which names options of other commands, the message has the reasons.
         reasons = str(error).partition("; ")[2].replace("--budget ", "")

@@ -16,6 +16,7 @@ from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluati
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planning.alternatives.leaner_order import in_leaner_order
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.make import make_step_program
@@ -147,7 +148,7 @@ def _plan_in_rest(
     rest_bytes = {device.name: device.budget_bytes for device in problem.platform.devices}
     for limit in (taken_bytes, rest_bytes):
         if keep.arenas.arena_bytes[first] <= limit[first]:
-            return keep
+            return in_leaner_order(keep)
         try:
             return plan_in_regions(problem.with_budgets(limit), options, None, start)
         except NoScheduleError as error:
