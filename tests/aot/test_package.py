@@ -14,6 +14,7 @@ from tests.aot.examples import attention, export, need_compiler, need_tools, tin
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.package.contents import is_zero_bytes
 from tvm_xengine.aot.plan.alternatives import alternatives
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
@@ -402,6 +403,19 @@ def test_a_region_that_is_too_small_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(NoScheduleError, match="flash"):
         export(tiny_mlp(), tmp_path / "small", regions="sram=64KiB,flash=100")
     assert not list(tmp_path.iterdir())
+
+
+def test_code_counts_where_flash_is_limited(tmp_path: Path) -> None:
+    need_tools("host")
+    report = export(tiny_mlp(), tmp_path / "ample")
+    assert report.code is not None
+    constants = report.package.flash_bytes
+    initial = sum(t.initial.nbytes for t in report.package.state if not is_zero_bytes(t.initial))
+    data, code = constants + initial, report.code.text_bytes
+    with pytest.raises(NoScheduleError, match=f"take {data} bytes of flash, and code {code}, tog"):
+        export(tiny_mlp(), tmp_path / "tight", regions=f"sram=4MiB,flash={data + code - 1}")
+    assert [path.name for path in tmp_path.iterdir()] == ["ample"]
+    export(tiny_mlp(), tmp_path / "fits", regions=f"sram=4MiB,flash={data + code}")
 
 
 def test_an_unknown_target_is_refused(tmp_path: Path) -> None:

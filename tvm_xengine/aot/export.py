@@ -148,6 +148,7 @@ def write_package(
             on_progress("computing the expected losses")
             package = replace(sources, storage_error=plan.expected.storage_error)
         measured = compiling.result()
+        check_flash(plan, 0 if measured is None else measured.text_bytes)
         report.append((package, measured))
         header = package.layout.source(f"{package.name}.h")
         write_file(folder / header, header_source(package, measured))

@@ -32,7 +32,8 @@ class ExportOptions:
     Attributes
     ----------
     regions
-        Memory of the processor, fastest first; ``flash`` bounds constants and initial state.
+        Memory of the processor, fastest first; ``flash`` bounds constants, initial state
+        and code, as far as the target's compiler is installed.
     learning_rate
         Initial learning rate.
     selftest_steps

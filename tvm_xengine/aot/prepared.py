@@ -122,20 +122,22 @@ def was_interrupted(prepared: PreparedExport) -> bool:
     return any(result.stopped_by is StopReason.INTERRUPTED for result in results)
 
 
-def check_flash(prepared: PreparedExport) -> None:
-    """Check that constants and initial state fit the region for them.
+def check_flash(prepared: PreparedExport, code_bytes: int = 0) -> None:
+    """Check that constants, initial state and, once it is compiled, code fit the region for them.
 
     Raises
     ------
     NoScheduleError
         If they do not.
     """
-    needed = prepared.flash_bytes
+    data_bytes = prepared.flash_bytes
     for region in prepared.options.regions:
-        if region.name == FLASH and needed > region.size_bytes:
+        most_bytes = region.size_bytes
+        if region.name == FLASH and data_bytes + code_bytes > most_bytes:
+            code = f", and code {code_bytes}, together" if code_bytes else ","
             raise NoScheduleError(
-                f"constants and initial state take {needed} bytes of flash, more than the"
-                f" {region.size_bytes} of the region {FLASH}"
+                f"constants and initial state take {data_bytes} bytes of flash{code} more than the"
+                f" {most_bytes} of the region {FLASH}"
             )
 
 

@@ -22,7 +22,7 @@ class Region:
     name
         A C identifier in lower case, e.g. ``"sram"``.
     size_bytes
-        What the step may take of it; for flash, what all constants may take.
+        What the step may take of it; for flash, what constants and code may take.
     bandwidth_gb_s
         Speed of access in GB/s, e.g. 0.04 for a PSRAM behind a quad SPI bus at 80 MHz; None
         when accesses cost nothing beyond the instruction.
