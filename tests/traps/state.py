@@ -130,6 +130,23 @@ class Detached(nn.Module):
         return y * y.detach().sigmoid() + z + self.other.bias.detach()
 
 
+class Inference(nn.Module):
+    """What is computed in inference mode has no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    @torch.inference_mode()
+    def shift(self, x: torch.Tensor) -> torch.Tensor:
+        return self.other(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            factor = self.other(x).sigmoid()
+        return self.layer(x) * factor.clone() + self.shift(x).clone()
+
+
 class Dropouts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -258,6 +275,7 @@ STATE = {
     "parameters that are not contiguous": Trap(NotContiguous(), (ROWS,)),
     "scalars": Trap(Scalars(), (ROWS,)),
     "detached": Trap(Detached(), (ROWS,)),
+    "inference mode": Trap(Inference(), (ROWS,)),
     "dropouts without chance": Trap(Dropouts(), (ROWS,)),
     "modes kept by train()": Trap(KeptAsleep(), (IMAGES,)),
     "a norm called twice": Trap(NormTwice(), (IMAGES,)),

@@ -78,6 +78,8 @@ def test_autocast_in_a_module_is_that_of_pytorch_but_for_roundings() -> None:
     module, x = Autocast(), torch.randn(8, 16)
     model = exported(module, x)
     assert "bfloat16" in model.mod.script()
+    (note,) = model.notes
+    assert "forward opens torch.autocast: a kernel rounds to bfloat16 what it stores" in note
     labels = torch.randint(0, 5, (8,))
     assert worst_gradient_error(model, module, x, labels) < 2.0**-6
 

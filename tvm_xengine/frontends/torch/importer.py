@@ -77,6 +77,7 @@ def import_exported_program(
         Names of buffers that something else writes: nothing that depends on them is precomputed.
     """
     check_program(name, program, prefix)
+    notes = [*_written_inputs(program), *_autocast(program)]
     importer = _Importer(prefix, varying)
     try:
         program = decomposed(program, importer.convert_map)
@@ -110,7 +111,7 @@ def import_exported_program(
         arguments=_arguments(program),
         folded=tuple(sorted(importer.folded())),
         own=_own_tensors(program, prefix, {name for role in model.roles for name in role.names}),
-        notes=(*model.notes, *_written_inputs(program)),
+        notes=(*model.notes, *notes),
     )
 
 
@@ -126,6 +127,21 @@ def _written_inputs(program: ExportedProgram) -> list[str]:
     return [
         f"forward writes in place to {' and '.join(written)}, which changes the caller's batch in PyTorch;"
         " a step leaves its batch as it is"
+    ]
+
+
+def _autocast(program: ExportedProgram) -> list[str]:
+    """A sentence about the types for which forward opens ``torch.autocast``."""
+    types = {
+        str(node.args[1]).removeprefix("torch.")
+        for part in program.graph_module.modules()
+        for node in part.graph.nodes
+        if node.target is torch.ops.higher_order.wrap_with_autocast and node.args[2]
+    }
+    return [
+        f"forward opens torch.autocast: a kernel rounds to {dtype} what it stores and nothing else, so"
+        " losses and gradients differ from PyTorch's by such roundings"
+        for dtype in sorted(types)
     ]
 
 

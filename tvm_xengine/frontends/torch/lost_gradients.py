@@ -18,6 +18,8 @@ _OF_HOOKS = "BackwardHookFunction"
 def lost_gradients(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
     """A list that gets a sentence for each thing whose effect on gradients the export loses.
 
+    ``torch.inference_mode`` is entered as ``torch.no_grad``, which the export follows.
+
     Parameters
     ----------
     module
@@ -42,6 +44,7 @@ def lost_gradients(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
     with (
         mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)),
         mock.patch.object(torch.Tensor, "register_hook", register),
+        mock.patch.multiple(torch.inference_mode, __enter__=_enter, __exit__=_leave),
     ):
         yield found
     found += [
@@ -54,6 +57,14 @@ def lost_gradients(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
             "the hooks that forward registers on tensors are lost by torch.export; gradients are those"
             " without them"
         )
+
+
+def _enter(mode: Any) -> None:
+    mode.in_place_of_inference = torch.set_grad_enabled(not mode.mode)
+
+
+def _leave(mode: Any, *raised: object) -> None:
+    mode.in_place_of_inference.__exit__(*raised)
 
 
 def _hooked(module: nn.Module, prefix: str) -> list[str]:
