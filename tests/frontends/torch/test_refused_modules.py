@@ -217,6 +217,11 @@ class Recurrent(nn.Module):
         return self.layer(pack(x.view(2, 2, 6), lengths, batch_first=True, enforce_sorted=False))[1]
 
 
+def _made_in_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return nn.Linear(6, 3)
+
+
 def _transformed() -> nn.Module:
     return Module(lambda layer, x: torch.func.vmap(torch.func.jacrev(layer))(x).sum(1))
 
@@ -227,6 +232,7 @@ def _transformed() -> nn.Module:
         (_transformed, r"torch\.func\.vmap.*operators over the batch"),
         (_lazy, r"0\.weight has no shape yet; call the module once"),
         (_without_values, "weight lies on the device meta"),
+        (_made_in_inference_mode, "weight was made in torch.inference_mode"),
         (_expanded, "weight repeats its elements in memory.*clone"),
         (Recurrent, "packed sequences .* give the padded batch"),
         (_packed, "packed sequences .* give the padded batch"),
@@ -237,6 +243,22 @@ def test_tensors_that_cannot_be_trained_are_named_with_advice(
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=said):
         trace_module(make(), ROWS, training=True)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_module_that_is_given_without_gradients_is_trained(mode: type) -> None:
+    module = nn.Linear(6, 3)
+    with mode():
+        made = trace_module(module, ROWS, training=True)
+    assert set(build_training_step(made.model).updated_names) >= {"weight", "bias"}
+
+
+def test_a_module_that_is_given_under_autocast_is_refused() -> None:
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(UnsupportedModelError, match="forward"),
+    ):
+        trace_module(nn.Linear(6, 3), ROWS, training=True)
 
 
 def test_a_module_that_is_woken_is_told() -> None:

@@ -77,7 +77,7 @@ def import_exported_program(
         Names of buffers that something else writes: nothing that depends on them is precomputed.
     """
     check_program(name, program, prefix)
-    notes = [*_written_inputs(program), *_autocast(program)]
+    autocast = _autocast(program)
     importer = _Importer(prefix, varying)
     try:
         program = decomposed(program, importer.convert_map)
@@ -111,7 +111,7 @@ def import_exported_program(
         arguments=_arguments(program),
         folded=tuple(sorted(importer.folded())),
         own=_own_tensors(program, prefix, {name for role in model.roles for name in role.names}),
-        notes=(*model.notes, *notes),
+        notes=(*model.notes, *autocast, *_written_inputs(program)),
     )
 
 

@@ -306,8 +306,17 @@ def _traced(
 ) -> TracedModule:
     title = name or type(module).__name__
     check_tensors(title, wrapped, _PREFIX)
+    if torch.is_autocast_enabled("cpu"):
+        raise UnsupportedModelError(
+            f"{title} is given under torch.autocast, which a step does not see when it is called; open it"
+            ' in forward, or give precision="bfloat16"'
+        )
     is_woken = training and not module.training
-    with _in_mode(module, training), lost_gradients(wrapped, _PREFIX) as lost:
+    with (
+        torch.inference_mode(False),
+        _in_mode(module, training),
+        lost_gradients(wrapped, _PREFIX) as lost,
+    ):
         try:
             with quiet_export():
                 program = torch.export.export(wrapped, (), examples)

@@ -37,6 +37,11 @@ def check_tensors(title: str, module: nn.Module, prefix: str) -> None:
                 f"{title}: {name} lies on the device meta, where tensors have no values; make the module"
                 " on a real device, or give it values with to_empty and load_state_dict"
             )
+        if one.is_inference():
+            raise UnsupportedModelError(
+                f"{title}: {name} was made in torch.inference_mode, whose tensors take no gradients; make"
+                " the module outside of it"
+            )
     count = Counter(target.removeprefix(prefix) for target, _ in held)
     if twice := [name for name, times in count.items() if times > 1]:
         raise UnsupportedModelError(
