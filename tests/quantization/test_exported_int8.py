@@ -8,7 +8,13 @@ import pytest
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
-from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.plan.kernels import Optimize
+from tvm_xengine.aot.plan.regions import parse_regions
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.solvers.result import Limits
 
 SAMPLES = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype("float32")
 
@@ -36,3 +42,44 @@ def test_a_frozen_network_takes_a_quarter_of_the_memory(target: str, tmp_path: P
     assert whole.package.flash_bytes < 0.3 * real.package.flash_bytes
     assert whole.keep_all_bytes is not None and real.keep_all_bytes is not None
     assert whole.keep_all_bytes < 0.5 * real.keep_all_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "optimize", "most_ratio"),
+    [
+        # Kernels for speed may pack weights in scratch memory, of which more is allowed beside int8.
+        ("host", Optimize.SPEED, 1.2),
+        ("cortex-m55", Optimize.SPEED, 1.2),
+        ("cortex-m4", Optimize.SIZE, 1.0),
+        ("rv32imc", Optimize.SIZE, 1.0),
+    ],
+)
+def test_weights_behind_a_trained_layer_take_a_quarter_of_flash_and_no_arena(
+    target: str, optimize: Optimize, most_ratio: float, tmp_path: Path
+) -> None:
+    need_tools(target)
+    found = []
+    for behind in (False, True):
+        training = xe.training_step(
+            "resnet8", train=["stage1_conv1*"], loss="cross_entropy", optimizer="sgd", batch_size=1, size=8,
+            frozen=xe.Int8(SAMPLES, behind=behind),
+        )  # fmt: skip
+        options = ExportOptions(
+            target=target,
+            regions=parse_regions("sram=512KiB"),
+            optimize=optimize,
+            plan=PlanOptions(limits=Limits(5.0)),
+            entries=(Entry.TRAIN_STEP, Entry.INFER),
+            recipe=training.known_recipe,
+        )
+        folder = tmp_path / f"{behind}"
+        report = export_step(training.source.training, training.step, options, folder)
+        build = selftest_build(folder, report.package)
+        build_program(folder, report.package, build, tmp_path / "selftest")
+        assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+        found.append(report.package)
+    real, stored = found
+    # Biases, norms and a scale for each channel stay in float32.
+    assert stored.flash_bytes < 0.35 * real.flash_bytes
+    assert stored.regions["sram"] <= most_ratio * real.regions["sram"]

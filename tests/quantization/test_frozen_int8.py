@@ -94,6 +94,49 @@ def test_a_frozen_layer_behind_a_trained_one_stays_in_float32() -> None:
     assert {str(state[name].dtype) for name in training.source.training.trained} == {"float32"}
 
 
+def test_weights_behind_a_trained_layer_may_be_kept_in_int8() -> None:
+    """They are off by half a step of their channel's scale at most."""
+    module = sequential()
+    training = trained_on(module, "4.*", frozen=xe.Int8(X, behind=True))
+    state = training.source.training.state
+    for layer in ("7", "9"):
+        whole, scale = (state[f"n{layer}_matmul_weight_{end}"] for end in ("stored", "scale"))
+        assert whole.dtype == np.int8
+        real = module[int(layer)].weight.detach().numpy()
+        assert (np.abs(whole * scale[:, None] - real) <= 0.5001 * scale[:, None]).all()
+    assert "1 frozen layer is int8: n0" in training.notes
+    stored = "frozen, with weights in int8 and sums in float32: n7_matmul, n9_matmul"
+    assert stored in training.notes
+    assert "before it" not in " ".join(training.notes)
+
+
+def test_a_step_through_weights_in_int8_is_that_of_pytorch_with_these_weights() -> None:
+    torch.manual_seed(2)
+    n = torch.nn
+    module = n.Sequential(
+        n.Conv2d(3, 8, 3), n.ReLU(), n.Conv2d(8, 8, 3, padding=1, groups=8), n.Conv2d(8, 16, 3, 2),
+        n.LeakyReLU(), n.Flatten(), n.Linear(576, 20), n.ReLU(), n.Linear(20, 4),
+    )  # fmt: skip
+    labels, x = np.array([0, 1, 2, 3]), torch.tensor(X[:4])
+    step = xe.compile(
+        module, (x,), loss="cross_entropy", optimizer=xe.SGD(0.1), train=["0.*"],
+        frozen=xe.Int8(X, behind=True),
+    )  # fmt: skip
+    before = step.state_dict()["0.weight"].numpy().copy()
+    loss = float(step(X[:4], labels))
+    moved = (before - step.state_dict()["0.weight"].numpy()) / 0.1
+    with torch.no_grad():
+        for layer in (2, 3, 6, 8):
+            weight = module[layer].weight
+            shape = (-1, *[1] * (weight.ndim - 1))
+            scale = weight.flatten(1).abs().amax(1).reshape(shape) / 127
+            weight.copy_(torch.round(weight / scale) * scale)
+    judge = torch.nn.functional.cross_entropy(module(x), torch.tensor(labels))
+    judge.backward()
+    assert loss == pytest.approx(judge.item(), abs=1e-5)
+    assert np.abs(moved - module[0].weight.grad.numpy()).max() < 1e-4 * np.abs(moved).max()
+
+
 def test_nothing_to_quantize_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match=r"no frozen layer can be int8: .*before it"):
         trained_on(sequential(), "0.*", frozen=xe.Int8(X))

@@ -167,6 +167,7 @@ def lower_with(
     func_name: str,
     on_progress: OnProgress | None = None,
     *,
+    first: Sequence[tvm.ir.transform.Pass] = (),
     passes: Sequence[tvm.ir.transform.Pass] = (),
     constraints: ConstraintPatterns | None = None,
 ) -> LoweredStep:
@@ -178,8 +179,8 @@ def lower_with(
 
     Parameters
     ----------
-    passes
-        Applied to the kernel calls last.
+    first, passes
+        Applied to the kernel calls, before they are split and last.
     constraints
         Where ops run, and which are kept or repeated.
 
@@ -189,7 +190,7 @@ def lower_with(
         If an op has no kernel or a shape is not static; it is named.
     """
     devices = [device.name for device in platform.computing]
-    lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+    lowered = tvm.transform.Sequential([LowerToKernels(func_name), *first])(mod)
     if on_progress is not None:
         _prepare_all(prepared, lowered, devices, on_progress)
     after = [SplitGroups(func_name, prepared.needs), WriteOverState(func_name), *passes]

@@ -27,10 +27,14 @@ class Int8:
         number of samples. None takes the scales that the model brings along.
     percentile
         Share of the elements, in percent, that the range of a tensor holds.
+    behind
+        Whether frozen layers behind a trained one keep their weights in int8, too. They compute in
+        float32, since gradients pass through them.
     """
 
     calibration: Any = None
     percentile: float = 100.0
+    behind: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.calibration, str | bytes | int | float):
@@ -60,7 +64,7 @@ def with_frozen_int8(source: Source, options: Int8) -> Source:
         )
     given = options.calibration
     batches = None if given is None else _batches(model, given)
-    made = with_int8(model, batches, options.percentile)
+    made = with_int8(model, batches, options.percentile, behind=options.behind)
     left = {role.variable for role in made.roles}
     dropped = {
         name: model.state[role.variable]

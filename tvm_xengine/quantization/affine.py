@@ -17,6 +17,7 @@ MOST_TERMS = 2**30 // (255 * LARGEST_WEIGHT)
 
 Reals = NDArray[np.float32]
 Whole = NDArray[np.int8]
+_Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -103,20 +104,33 @@ class IntegerFilters:
     factor: Reals
 
 
+def stored_filters(filters: Filters) -> tuple[Whole, Reals]:
+    """Weights by output channel, symmetric, and the scale of each channel."""
+    whole, scales = _whole_filters(filters, 0.0)
+    return whole.astype("int8"), scales.astype("float32")
+
+
 def integer_filters(filters: Filters, data: Affine, result: Affine) -> IntegerFilters:
     """Weights by output channel, symmetric; a bias that is too large for int32 makes them coarser."""
+    least = np.abs(filters.bias) / (data.scale * LARGEST_BIAS)
+    whole, scales = _whole_filters(filters, least)
+    sums = whole.reshape(len(whole), -1).sum(axis=1)
+    bias = np.rint(filters.bias / (scales * data.scale)) - data.zero * sums
+    return IntegerFilters(
+        whole.astype("int8"),
+        bias.astype("int32"),
+        (scales * data.scale / result.scale).astype("float32"),
+    )
+
+
+def _whole_filters(filters: Filters, least: _Doubles | float) -> tuple[_Doubles, _Doubles]:
+    """Weights as whole numbers, and the scale of each output channel, no finer than `least`."""
     flat = filters.weight.reshape(len(filters.weight), -1).astype("float64")
     if filters.scales is None:
         scales = np.abs(flat).max(axis=1) / LARGEST_WEIGHT
     else:
         scales = filters.scales.astype("float64")
-    least = np.abs(filters.bias) / (data.scale * LARGEST_BIAS)
     scales = np.maximum(scales, least).astype("float32").astype("float64")
     scales = np.where(scales > np.finfo("float32").tiny, scales, 1.0)
     whole = np.clip(np.rint(flat / scales[:, None]), -LARGEST_WEIGHT - 1, LARGEST_WEIGHT)
-    bias = np.rint(filters.bias / (scales * data.scale)) - data.zero * whole.sum(axis=1)
-    return IntegerFilters(
-        whole.reshape(filters.weight.shape).astype("int8"),
-        bias.astype("int32"),
-        (scales * data.scale / result.scale).astype("float32"),
-    )
+    return whole.reshape(filters.weight.shape), scales

@@ -11,7 +11,7 @@ from tvm_xengine.checks.names import some
 from tvm_xengine.errors import NoInt8LayerError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import with_main
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.quantization.affine import Affine, Whole
+from tvm_xengine.quantization.affine import Affine, Filters, Whole
 from tvm_xengine.quantization.calibrate import calibrated
 from tvm_xengine.quantization.constant_values import constant_values, moved_along
 from tvm_xengine.quantization.layers import (
@@ -41,6 +41,8 @@ def with_int8(
     model: ForwardModel,
     batches: Sequence[Mapping[str, Array]] | None = None,
     percentile: float = 100.0,
+    *,
+    behind: bool = False,
 ) -> ForwardModel:
     """`model` with the layers in int8 that no gradient flows through; what is trained stays as it is.
 
@@ -54,6 +56,9 @@ def with_int8(
         scales that the model brings along.
     percentile
         Share of the elements that a calibrated range holds, in percent.
+    behind
+        Whether frozen layers that gradients flow through, which compute in float32, keep their weights
+        in int8, too.
 
     Raises
     ------
@@ -72,20 +77,24 @@ def with_int8(
         )
     frozen = _frozen(model, source)
     layers, reasons = _layers(frozen, () if batches is not None else given)
-    if not any(layer.filters is not None for layer in layers.values()):
+    stored = _stored(frozen, reasons) if behind else {}
+    if not stored and not any(layer.filters is not None for layer in layers.values()):
         raise NoInt8LayerError(f"no frozen layer can be int8{_because(reasons)}")
     if batches is not None:
         given = _calibrated(model, frozen, layers, batches, percentile)
     affines = _derived(frozen, given)
-    made = Rewriter(Choice(frozen, layers, affines, _tables(frozen, affines))).run()
+    made = Rewriter(Choice(frozen, layers, affines, _tables(frozen, affines), stored)).run()
     products = [layer.name for layer in made.layers if layer.filters is not None]
     for layer in layers.values():
         if layer.filters is not None and layer.name not in products:
             reasons[layer.name] = "there is no scale for its data or its result"
-    if not products:
+    if not products and not stored:
         raise NoInt8LayerError(f"no frozen layer can be int8{_because(reasons)}")
     layers_are = "layer is" if len(products) == 1 else "layers are"
-    notes = [f"{len(products)} frozen {layers_are} int8: {some(products)}"]
+    notes = [f"{len(products)} frozen {layers_are} int8{': ' * bool(products)}{some(products)}"]
+    if stored:
+        names = some([op.name for op in stored])
+        notes.append(f"frozen, with weights in int8 and sums in float32: {names}")
     if reasons:
         notes.append(f"frozen, and in float32{_because(reasons)}")
     readers = read_forward_ops(made.main).live().consumers()
@@ -139,6 +148,27 @@ def _layers(
             layers[op] = with_followers(frozen, layer, readers, ends)
             absorbed.update(layers[op].absorbed)
     return layers, reasons
+
+
+def _stored(frozen: Frozen, reasons: dict[str, str]) -> dict[ForwardOp, Filters]:
+    """Weights of the frozen products that gradients flow through, which have no reasons any more.
+
+    Those of which a scale for each channel would take as much stay.
+    """
+    found = {}
+    for op in frozen.source.ops:
+        if op.operands and op.operands[0] in frozen.active and op.operands[1:2] != ():
+            layer = None if op.operands[1] in frozen.active else read_product(frozen, op)
+            filters = layer.filters if isinstance(layer, Layer) else None
+            if filters is not None and len(frozen.computed(op)) == 1 and _is_worthwhile(filters):
+                found[op] = filters
+                reasons.pop(op.name, None)
+    return found
+
+
+def _is_worthwhile(filters: Filters) -> bool:
+    channels = len(filters.weight)
+    return filters.weight.nbytes > filters.weight.size + 4 * channels
 
 
 def _calibrated(

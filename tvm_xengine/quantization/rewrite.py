@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm import relax
 
 from tvm_xengine.frontends.naming_builder import UniqueNames
-from tvm_xengine.quantization.affine import HIGHEST, LOWEST, Affine, Whole, integer_filters
-from tvm_xengine.quantization.layers import CONVOLUTIONS, DROPOUT, SAME_VALUES, Frozen, Layer
+from tvm_xengine.quantization.affine import (
+    HIGHEST,
+    LOWEST,
+    Affine,
+    Filters,
+    Whole,
+    integer_filters,
+    stored_filters,
+)
+from tvm_xengine.quantization.layers import (
+    CONVOLUTIONS,
+    DROPOUT,
+    MATMUL,
+    SAME_VALUES,
+    Frozen,
+    Layer,
+)
 from tvm_xengine.quantization.pools import MAX_POOLS, max_pool_numbers, mean_numbers
 from tvm_xengine.quantization.unary import ALL
 from tvm_xengine.relax_ir import integer_ops as ops
@@ -32,12 +47,15 @@ class Choice:
         Scales of tensors, by their variables.
     tables
         Functions of one element, by their op.
+    stored
+        Products in float32 whose weights are kept in int8, by their op.
     """
 
     frozen: Frozen
     layers: Mapping[ForwardOp, Layer]
     affines: Mapping[relax.Var, Affine]
     tables: Mapping[ForwardOp, Whole]
+    stored: Mapping[ForwardOp, Filters] = field(default_factory=dict)
 
 
 @dataclass
@@ -86,12 +104,26 @@ class Rewriter:
         return Rewritten(main, named, self._done)
 
     def _emit_real(self, op: ForwardOp) -> None:
-        made = self._builder.emit(op.rebuild([self._as_real(one) for one in op.operands]), op.name)
+        operands = [self._as_real(one) for one in op.operands]
+        if op in self._choice.stored:
+            operands[1] = self._stored_weight(op)
+        made = self._builder.emit(op.rebuild(operands), op.name)
         if not isinstance(made.ty, relax.TupleType):
             self._real[op.results[0]] = made
             return
         for k, result in enumerate(op.results):
             self._real[result] = self._builder.emit(relax.TupleGetItem(made, k), f"{op.name}_{k}")
+
+    def _stored_weight(self, op: ForwardOp) -> relax.Expr:
+        """The weight of a product as real numbers, from int8 and the scale of each output channel."""
+        whole, scale = stored_filters(self._choice.stored[op])
+        tensors = [
+            self._constant(f"{op.name}_weight_stored", whole),
+            self._constant(f"{op.name}_weight_scale", scale),
+        ]
+        call = ops.integer_call(ops.DEQUANTIZE_CHANNELS, tensors, 0)
+        real = self._builder.emit(call, f"{op.name}_weight_real")
+        return relax.op.permute_dims(real) if op.op == MATMUL else real
 
     def _as_real(self, value: relax.Expr) -> relax.Expr:
         """A tensor of the source as it was computed there."""

@@ -26,6 +26,7 @@ from tvm_xengine.kernels.schedules.inline import (
     leaf_blocks,
 )
 from tvm_xengine.passes.fusion.fuse_updates import FuseUpdates
+from tvm_xengine.passes.fusion.read_stored_weights import ReadStoredWeights
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds
 from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.scheduling.platform import Platform
@@ -97,8 +98,12 @@ def lower_for_target(
     """
     is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
     prepared = TargetKernels(target, optimize)
-    passes = [FuseUpdates(func_name, is_better)] if fuses_updates else []
-    return lower_with(prepared, mod, platform, func_name, passes=passes, constraints=constraints)
+    return lower_with(
+        *(prepared, mod, platform, func_name),
+        first=[ReadStoredWeights(func_name)],
+        passes=[FuseUpdates(func_name, is_better)] if fuses_updates else [],
+        constraints=constraints,
+    )
 
 
 def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) -> LoweredStep:

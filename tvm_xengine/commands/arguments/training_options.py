@@ -145,11 +145,14 @@ class FrozenOptions:
         Source of samples for the scales of int8, as --data.
     percentile
         Share of the values, in percent, that the range of a tensor holds.
+    int8_behind
+        Keep weights of frozen layers behind a trained one in int8, too; they compute in float32.
     """
 
     frozen: Annotated[str, choice(FROZEN_NAMES)] = "float32"
     calibration: Source | None = None
     percentile: Positive = 100.0
+    int8_behind: Flag = False
 
 
 @Parameter(name="*", group=TRAINING)

@@ -98,13 +98,15 @@ def frozen_int8(plain: Training | None, options: FrozenOptions) -> Int8 | None:
     if options.frozen != "int8":
         if options.calibration is not None:
             raise UsageError("--calibration is for --frozen int8")
+        if options.int8_behind:
+            raise UsageError("--int8-behind is for --frozen int8")
         return None
     samples = None
     if options.calibration is not None and plain is not None:
         data = training_data(plain, options.calibration)
         samples = {name: data.train[name][:_SAMPLES] for name in plain.source.inputs}
     with refusing_values():
-        return Int8(samples, options.percentile)
+        return Int8(samples, options.percentile, options.int8_behind)
 
 
 def training_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:

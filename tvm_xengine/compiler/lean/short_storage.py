@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.passes.fusion.read_stored_weights import ReadStoredWeights
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.store_short import StoreShort
 from tvm_xengine.relax_ir.signature import (
@@ -125,7 +126,8 @@ def _in_short_storage(
         dtype=storage.dtype,
         random_by=random_by,
     )
-    mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
+    passes = [LowerToKernels(func_name), ReadStoredWeights(func_name), short]
+    mod = tvm.transform.Sequential(passes)(mod)
     constants = lifted_constants(mod[func_name])
     if constants:
         mod = mod.clone()

@@ -45,11 +45,15 @@ def dequantize(q: te.Tensor, *, scale: float, zero: int) -> te.Tensor:
     )
 
 
-def dequantize_channels(q: te.Tensor, scale: te.Tensor, zero: te.Tensor, *, axis: int) -> te.Tensor:
-    """``(q - zero[k]) * scale[k]`` for the place k along an axis."""
+def dequantize_channels(
+    q: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None, *, axis: int
+) -> te.Tensor:
+    """``(q - zero[k]) * scale[k]`` for the place k along an axis; without zero points they are 0."""
 
     def element(*i: Var) -> Expr:
-        whole = q(*i).astype("int32") - zero(i[axis]).astype("int32")
+        whole = q(*i).astype("int32")
+        if zero is not None:
+            whole = whole - zero(i[axis]).astype("int32")
         return whole.astype("float32") * scale(i[axis])
 
     return te.compute(q.shape, element, name="real")
