@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ class Predictor(Protocol):
         """Run times of kernels it may never have seen."""
 
 
+@runtime_checkable
 class CostModel(Protocol):
     """A way to learn run times; frozen, so that the same one can learn from many datasets."""
 

@@ -20,7 +20,7 @@ from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.labels.unpack import unpack
 from tvm_xengine.cost_models.measure.measurements import writable_cache_folder
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.models.catalogue import cost_models
+from tvm_xengine.cost_models.models.catalogue import cost_model, cost_models
 from tvm_xengine.cost_models.models.model import CostModel
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.kernels.threads.settings import usable_cores
@@ -51,7 +51,7 @@ def write_leaderboard(
     known = cost_models()
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"expected models among {', '.join(known)}, got {unknown[0]!r}")
-    models: list[CostModel] = [known[name]() for name in names or known]
+    models: list[CostModel] = [cost_model(name) for name in names or known]
     if is_sketch:
         models = [m.sketched() if isinstance(m, BoostedTrees) else m for m in models]
     data = learnable(dataset, terminal)
