@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 from loky import ProcessPoolExecutor
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.packages import installed_version
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.model import CostModel, Prediction
@@ -193,13 +193,8 @@ def _source_of(model: type) -> str:
 
 def learners() -> Mapping[str, str]:
     """The versions of the packages that models learn with."""
-    found = {}
-    for package in _LEARNERS:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {package: installed_version(package) for package in _LEARNERS}
+    return {package: version for package, version in found.items() if version is not None}
 
 
 def _parse(row: dict[str, object]) -> tuple[str, Prediction]:

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import tvm
 
+from tvm_xengine.checks.packages import installed_version
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, FeatureNames, KernelRecord
 from tvm_xengine.cost_models.dataset.sources import KernelSources
 from tvm_xengine.cost_models.labels.label_file import Generator, Label, LabelFile
@@ -121,15 +121,12 @@ def this_generator() -> Generator:
         commit = done.stdout.strip()
     except OSError:
         commit = ""
-    libraries = tuple(f"{name} {found}" for name in _LIBRARIES if (found := _version(name)))
-    return Generator(commit, _version("tvm-xengine") or "", str(tvm.__version__), libraries)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    libraries = tuple(
+        f"{name} {found}" for name in _LIBRARIES if (found := installed_version(name))
+    )
+    return Generator(
+        commit, installed_version("tvm-xengine") or "", str(tvm.__version__), libraries
+    )
 
 
 def _stages_text(stages: Sequence[Stage]) -> str:

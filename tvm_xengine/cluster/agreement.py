@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 
+from tvm_xengine.checks.packages import installed_version
 from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.scheduling.platform import Platform
@@ -24,7 +24,10 @@ def check_agreement(ranks: Ranks, platform: Platform) -> None:
     InvalidPlatformError
         In all processes; names the rank and what differs.
     """
-    mine = {**{package: _version(package) for package in _PACKAGES}, _PLATFORM: _as_text(platform)}
+    mine = {
+        **{package: installed_version(package) or "of no version" for package in _PACKAGES},
+        _PLATFORM: _as_text(platform),
+    }
     check_same([json.loads(text) for text in ranks.gather_texts(json.dumps(mine))])
 
 
@@ -47,13 +50,6 @@ def check_same(said: Sequence[Mapping[str, str]]) -> None:
                 f"rank {rank} has {what} {found}, and rank 0 has {first[what]}: install the same version on"
                 " every host"
             )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "of no version"
 
 
 def _as_text(platform: Platform) -> str:

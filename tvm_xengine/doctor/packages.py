@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires
 
 from packaging.requirements import Requirement
 
+from tvm_xengine.checks.packages import installed_version
 from tvm_xengine.doctor.check import Check, State, in_child
 
 _OURS = "tvm-xengine"
@@ -30,7 +31,7 @@ _LOADED: Mapping[str, str] = {
 
 def package_checks() -> Iterator[Check]:
     """This package, Python, and every package that it names."""
-    yield Check("versions", _OURS, State.WORKS, _version(_OURS) or "not installed")
+    yield Check("versions", _OURS, State.WORKS, installed_version(_OURS) or "not installed")
     yield Check("versions", "python", State.WORKS, platform.python_version(), is_required=True)
     for text in requires(_OURS) or ():
         requirement = Requirement(text)
@@ -55,7 +56,7 @@ def package_check(requirement: Requirement, extra: str) -> Check:
         if extra
         else f'pip install "{name}{requirement.specifier}"'
     )
-    found = _version(name)
+    found = installed_version(name)
     if found is None:
         return Check(area, name, State.MISSING, "not installed", is_required, remedy)
     if not requirement.specifier.contains(found, prereleases=True):
@@ -73,10 +74,3 @@ def _extra(requirement: Requirement) -> str:
     """The extra in a requirement's marker; empty without one."""
     _, _, behind = str(requirement.marker or "").partition("extra == ")
     return behind.strip('")')
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -7,14 +7,13 @@ Runtime does. What they compute is said in :mod:`tvm_xengine.kernels.te.integers
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import ir, relax, tirx
 from tvm.ir.op import register_op_attr
 
-from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
+from tvm_xengine.relax_ir.own_ops import PREFIX, legalized_in, options_of
 from tvm_xengine.relax_ir.types import static_shape
 
 QUANTIZE = PREFIX + "quantize"
@@ -110,15 +109,8 @@ def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> relax.TensorType:
     return _TYPES[call.op.name](call)
 
 
-def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of a call; kernels stand above this room, and are needed only when TVM lowers."""
-    kernels = importlib.import_module("tvm_xengine.kernels.te.integers.legalize")
-    made: relax.Expr = kernels.legalize(builder, call)
-    return made
-
-
 # TVM looks operators up by name in one registry per process, so importing this module fills it.
 for _name in INTEGER_OPS:
     register_op_attr(_name, "FInferType", _infer)
     register_op_attr(_name, "FPurity", True)
-    register_op_attr(_name, "FLegalize", _legalize)
+    register_op_attr(_name, "FLegalize", legalized_in("tvm_xengine.kernels.te.integers.legalize"))

@@ -8,6 +8,7 @@ the framework's values and derivatives at kinks, infinities and NaN. What they c
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
 import numpy as np
 import tvm
@@ -132,11 +133,17 @@ def _position_type(call: relax.Call, _builder: relax.BlockBuilder) -> relax.Tens
     return relax.TensorType(static_shape(call.args[0].ty), "int64")
 
 
-def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of a call; kernels stand above this room, and are needed only when TVM lowers."""
-    kernels = importlib.import_module("tvm_xengine.kernels.te.pointwise.legalize")
-    made: relax.Expr = kernels.legalize(builder, call)
-    return made
+def legalized_in(module: str) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
+    """What makes the kernel of a call, in a room above this one, which is loaded only when TVM lowers."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        made: relax.Expr = importlib.import_module(module).legalize(builder, call)
+        return made
+
+    return legalize
+
+
+_legalize = legalized_in("tvm_xengine.kernels.te.pointwise.legalize")
 
 
 # TVM looks operators up by name in one registry per process, so importing this module fills it.

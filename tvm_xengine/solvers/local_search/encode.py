@@ -62,7 +62,7 @@ def encoded(indexed: IndexedProblem, schedule: Schedule) -> tuple[Decisions, lis
     served_from = _served_from(first_step, len(steps))
     index = p.problem.platform.index
     doubts: list[Doubt] = []
-    for j, own in enumerate(_touches(p, first_step)):
+    for j, own in enumerate(touches_of_first_runs(p, first_step.items())):
         if not own:
             continue
         ends: list[int | None] = [served_from[at] for at, _ in own[1:]]
@@ -111,15 +111,17 @@ def _stays_of(indexed: IndexedProblem, instances: Iterable[Instance]) -> list[li
     return stays
 
 
-def _touches(indexed: IndexedProblem, first_step: dict[int, int]) -> list[list[tuple[int, int]]]:
-    """(step, use interval that then begins) of each tensor's touches by first runs, in order."""
+def touches_of_first_runs(
+    indexed: IndexedProblem, first_runs: Iterable[tuple[int, int]]
+) -> list[list[tuple[int, int]]]:
+    """(place, use interval that then begins) of each tensor's touches, in order, from (op, place)."""
     touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
     start, item = indexed.touches
-    for i, at in first_step.items():
-        for k in range(start[i], start[i + 1]):
-            touches[item[k]].append((at, k))
     for j in np.flatnonzero(indexed.home != NONE).tolist():
-        touches[j].insert(0, (NONE, len(item) + j))
+        touches[j].append((NONE, len(item) + j))
+    for i, place in first_runs:
+        for k in range(start[i], start[i + 1]):
+            touches[item[k]].append((place, k))
     return touches
 
 

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.indexed import NONE, IndexedProblem, Ints
+from tvm_xengine.solvers.indexed import IndexedProblem, Ints
 from tvm_xengine.solvers.local_search.compiled.decisions import (
     EVERYWHERE,
     NEVER,
@@ -16,6 +16,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
     copied,
     keep_all_decisions,
 )
+from tvm_xengine.solvers.local_search.encode import touches_of_first_runs
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel, values_of
 
 _Bits = NDArray[np.int64]
@@ -73,7 +74,8 @@ def decisions_of_time_points(
     arriving = _arrivals(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
     is_told = _told_tensors(model)
-    for j, own in enumerate(_touches(indexed, result)):
+    first_runs = ((i, at) for at, i in enumerate(result.order.tolist()))
+    for j, own in enumerate(touches_of_first_runs(indexed, first_runs)):
         if not is_told[j]:
             continue
         for k, (begin, interval) in enumerate(own):
@@ -87,18 +89,6 @@ def decisions_of_time_points(
                 here = 1 << _made_on(indexed, result, interval)
                 _decide(result, interval, bits, arrivals, here)
     return result
-
-
-def _touches(indexed: IndexedProblem, x: Decisions) -> list[list[tuple[int, int]]]:
-    """(place, use interval that then begins) of each tensor's touches by first runs, in order."""
-    touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
-    start, item = indexed.touches
-    for j in np.flatnonzero(indexed.home != NONE).tolist():
-        touches[j].append((NONE, len(item) + j))
-    for place, i in enumerate(x.order.tolist()):
-        for k in range(start[i], start[i + 1]):
-            touches[item[k]].append((place, k))
-    return touches
 
 
 def _in_feasible_order(

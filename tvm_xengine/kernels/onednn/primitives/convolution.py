@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.window import Window, window
@@ -31,6 +31,12 @@ from tvm_xengine.kernels.onednn.primitives.pointwise import (
     pointwise_weight_gradient,
 )
 from tvm_xengine.kernels.onednn.program import Program, ProgramBuilder
+
+_Role = tuple[int, int]
+"""Of a tensor in a primitive: as an argument, and in a query for its layout."""
+_SRC, _WEIGHTS = (ARG_SRC, QUERY_SRC), (ARG_WEIGHTS, QUERY_WEIGHTS)
+_DIFF_SRC, _DIFF_WEIGHTS = (ARG_DIFF_SRC, QUERY_DIFF_SRC), (ARG_DIFF_WEIGHTS, QUERY_DIFF_WEIGHTS)
+_DIFF_DST = (ARG_DIFF_DST, QUERY_DIFF_DST)
 
 
 def convolution(call: LibraryCall, library: OnednnLibrary) -> Program | None:
@@ -73,25 +79,11 @@ def conv_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | N
         return program
     if call.residual:
         return None
-    data, weight, output = _layouts(shape, library)
-    backward = _backward("convolution_backward_data", (data, weight, output), shape, library)
+    backward = _backward("convolution_backward_data", _layouts(shape, library), shape, library)
     if backward is None:
         return None
-    builder = ProgramBuilder(library)
-    arguments = {
-        ARG_WEIGHTS: builder.read(
-            1, library.plain(_weight(shape)), backward.memory_desc(QUERY_WEIGHTS)
-        ),
-        ARG_DIFF_DST: builder.read(
-            0, library.plain(shape.output), backward.memory_desc(QUERY_DIFF_DST)
-        ),
-    }
-    builder.compute(
-        backward,
-        arguments,
-        (ARG_DIFF_SRC, 2, library.plain(shape.data), backward.memory_desc(QUERY_DIFF_SRC)),
-    )
-    return builder.program()
+    weight, output = (1, _WEIGHTS, _weight(shape)), (0, _DIFF_DST, shape.output)
+    return _gradient(library, backward, (weight, output), (_DIFF_SRC, shape.data))
 
 
 def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | None:
@@ -101,27 +93,30 @@ def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program |
         return None
     if shape.is_pointwise and (program := pointwise_weight_gradient(call, library)) is not None:
         return program
-    data, weight, output = _layouts(shape, library)
-    tensors = (data, weight, None, output)
+    source, filters, gradient = _layouts(shape, library)
+    tensors = (source, filters, None, gradient)
     backward = _backward("convolution_backward_weights", tensors, shape, library)
     if backward is None:
         return None
+    data, output = (0, _SRC, shape.data), (1, _DIFF_DST, shape.output)
+    return _gradient(library, backward, (data, output), (_DIFF_WEIGHTS, _weight(shape)))
+
+
+def _gradient(
+    library: OnednnLibrary,
+    backward: PrimitiveDesc,
+    reads: Sequence[tuple[int, _Role, tuple[int, ...]]],
+    result: tuple[_Role, tuple[int, ...]],
+) -> Program:
+    """The third tensor of the call from the first two, each with its position, role and shape."""
     builder = ProgramBuilder(library)
     arguments = {
-        ARG_SRC: builder.read(0, library.plain(shape.data), backward.memory_desc(QUERY_SRC)),
-        ARG_DIFF_DST: builder.read(
-            1, library.plain(shape.output), backward.memory_desc(QUERY_DIFF_DST)
-        ),
+        argument: builder.read(position, library.plain(shape), backward.memory_desc(query))
+        for position, (argument, query), shape in reads
     }
+    (argument, query), shape = result
     builder.compute(
-        backward,
-        arguments,
-        (
-            ARG_DIFF_WEIGHTS,
-            2,
-            library.plain(_weight(shape)),
-            backward.memory_desc(QUERY_DIFF_WEIGHTS),
-        ),
+        backward, arguments, (argument, 2, library.plain(shape), backward.memory_desc(query))
     )
     return builder.program()
 

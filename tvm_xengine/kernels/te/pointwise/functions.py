@@ -42,24 +42,30 @@ def remainder_to_zero(a: Expr, b: Expr) -> Expr:
     return library("fmod", a, b)
 
 
+def _of_whole_numbers(operation: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
+    """A quotient or remainder; 0 where b is."""
+    safe = select(b == zero(b), const(1, b), b)
+    return select(b == zero(b), zero(a), operation(a, safe))
+
+
+def _differ_in_sign(a: Expr, b: Expr) -> Expr:
+    return either(both(a > zero(a), b < zero(b)), both(a < zero(a), b > zero(b)))
+
+
 def _floor_remainder(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
-        safe = select(b == zero(b), const(1, b), b)
-        return select(b == zero(b), zero(a), tvm.tirx.floormod(a, safe))
+        return _of_whole_numbers(tvm.tirx.floormod, a, b)
     rest = remainder_to_zero(a, b)
-    wrong = either(both(rest > zero(rest), b < zero(b)), both(rest < zero(rest), b > zero(b)))
-    return select(wrong, rest + b, rest)
+    return select(_differ_in_sign(rest, b), rest + b, rest)
 
 
 def _floor_divide(a: Expr, b: Expr) -> Expr:
     """The whole number below a / b, as Python has it: from the remainder, which is exact."""
     if "float" not in str(a.ty.dtype):
-        safe = select(b == zero(b), const(1, b), b)
-        return select(b == zero(b), zero(a), tvm.tirx.floordiv(a, safe))
+        return _of_whole_numbers(tvm.tirx.floordiv, a, b)
     rest = remainder_to_zero(a, b)
     quotient = (a - rest) / b
-    wrong = either(both(rest > zero(rest), b < zero(b)), both(rest < zero(rest), b > zero(b)))
-    quotient = select(wrong, quotient - 1.0, quotient)
+    quotient = select(_differ_in_sign(rest, b), quotient - 1.0, quotient)
     below = te.floor(quotient)
     below = select(quotient - below > 0.5, below + 1.0, below)
     below = select(tvm.tirx.EQ(quotient, zero(quotient)), (a / b) * 0.0, below)
@@ -68,8 +74,7 @@ def _floor_divide(a: Expr, b: Expr) -> Expr:
 
 def _trunc_divide(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
-        safe = select(b == zero(b), const(1, b), b)
-        return select(b == zero(b), zero(a), tvm.tirx.truncdiv(a, safe))
+        return _of_whole_numbers(tvm.tirx.truncdiv, a, b)
     return te.trunc(a / b)
 
 
