@@ -144,16 +144,7 @@ def plan_replicas(
     devices = _devices(costed.problem, wanted)
     if len(devices) == 1:
         return plan_costed(costed, options, stores, reporter)
-    if wanted.samples and sum(wanted.samples.values()) != batch:
-        raise UnsupportedModelError(
-            f"the shares of {', '.join(wanted.samples)} are {sum(wanted.samples.values())} samples, and"
-            f" the batch has {batch}"
-        )
-    if len(devices) > batch:
-        raise InvalidPlatformError(
-            f"a batch of {batch} samples cannot be divided over {len(devices)} devices"
-        )
-
+    _check_divides(wanted, devices, batch)
     compile_plan_for(costed.problem, options.solver, options.objective, reporter.status)
     choosing = _Choosing(_CHOOSING_SHARE * options.limits.time_limit_s)
 
@@ -191,6 +182,19 @@ def plan_replicas(
         *(["there was no time to compare all shares and buckets"] if choosing.is_short else []),
         _copies_in_words(planned),
     )
+
+
+def _check_divides(wanted: Replicas, devices: Sequence[str], batch: int) -> None:
+    """Refuse shares that are not of this batch, and more devices than samples."""
+    if wanted.samples and sum(wanted.samples.values()) != batch:
+        raise UnsupportedModelError(
+            f"the shares of {', '.join(wanted.samples)} are {sum(wanted.samples.values())} samples, and"
+            f" the batch has {batch}"
+        )
+    if len(devices) > batch:
+        raise InvalidPlatformError(
+            f"a batch of {batch} samples cannot be divided over {len(devices)} devices"
+        )
 
 
 def _in_rest(options: PlanOptions, choosing: _Choosing) -> PlanOptions:

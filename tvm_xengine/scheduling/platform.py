@@ -212,15 +212,7 @@ class Platform:
 
     def __post_init__(self) -> None:
         names = [device.name for device in self.devices]
-        if not names:
-            raise ValueError("a platform needs at least one device, got none")
-        if len(names) > MOST_DEVICES:
-            raise ValueError(
-                f"expected at most {MOST_DEVICES} devices, got {len(names)}; describe many equal machines"
-                " by one of them and a table [replicas], and plan with --simulate"
-            )
-        if len(set(names)) != len(names):
-            raise ValueError(f"device names must be unique, got {names}")
+        _check_names(names)
         computing = [device.name for device in self.devices if device.can_compute]
         if not computing:
             raise ValueError(f"at least one device must have a target, none of {names} has")
@@ -240,13 +232,7 @@ class Platform:
         _check_links(self.links, names, computing)
         if self.hosts:
             object.__setattr__(self, "devices", _with_a_rank_for_each_host(self.devices))
-        ranks = {device.rank for device in self.devices}
-        missing = next(rank for rank in itertools.count() if rank not in ranks)
-        if missing < max(ranks):
-            raise ValueError(
-                f"ranks are numbered from 0 without gaps, got {sorted(ranks)}: no device is on rank"
-                f" {missing}"
-            )
+        _check_ranks({device.rank for device in self.devices})
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -342,6 +328,27 @@ class Platform:
                 replace(device, budget_bytes=budgets.get(device.name, device.budget_bytes))
                 for device in self.devices
             ),
+        )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise ValueError("a platform needs at least one device, got none")
+    if len(names) > MOST_DEVICES:
+        raise ValueError(
+            f"expected at most {MOST_DEVICES} devices, got {len(names)}; describe many equal machines"
+            " by one of them and a table [replicas], and plan with --simulate"
+        )
+    if len(set(names)) != len(names):
+        raise ValueError(f"device names must be unique, got {names}")
+
+
+def _check_ranks(ranks: Collection[int]) -> None:
+    missing = next(rank for rank in itertools.count() if rank not in ranks)
+    if missing < max(ranks):
+        raise ValueError(
+            f"ranks are numbered from 0 without gaps, got {sorted(ranks)}: no device is on rank"
+            f" {missing}"
         )
 
 

@@ -23,6 +23,10 @@ BOARDS = Path(__file__).parent / "boards"
 _HOST, _FILE = "host", "file"
 """Kinds of devices that only store."""
 
+_DEVICE_KEYS = {
+    *("name", "kind", "target", "budget", "kernels", "cores", "folder", "rank", "host"),
+    *("power_w", "energy_nj_per_flop"),
+}
 _NAME = re.compile(r"[^\s=,]+")
 """Names of devices stand in options of the command line."""
 
@@ -175,49 +179,22 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
             f" --budget NAME=BYTES use, got {name!r}"
         )
     where = f"device {name}"
-    known = {
-        "name",
-        "kind",
-        "target",
-        "budget",
-        "kernels",
-        "power_w",
-        "energy_nj_per_flop",
-        "cores",
-        "folder",
-        "rank",
-        "host",
-    }
-    reject_unknown_keys(where, table, known)
-    budget = _required(where, table, "budget")
+    reject_unknown_keys(where, table, _DEVICE_KEYS)
     kernels = table.get("kernels", list(Device.kernels))
     if not isinstance(kernels, list) or not all(isinstance(one, str) for one in kernels):
         raise ValueError(f'{where}: kernels must be a list such as ["tir"], got {kernels!r}')
     cores = table.get("cores", [])
     if not isinstance(cores, list) or any(type(core) is not int for core in cores):
         raise ValueError(f"{where}: cores must be a list of numbers such as [0, 1], got {cores!r}")
-    rank = table.get("rank", 0)
-    if type(rank) is not int or rank < 0:
-        raise ValueError(f"{where}: rank must be a whole number, at least 0, got {rank!r}")
-    host = _text(where, table, "host") if "host" in table else ""
-    if "host" in table and ("rank" in table or not host):
-        raise ValueError(
-            f"{where}: expected the name of a host, or else a rank, got host {host!r} and rank {rank}"
-            if host
-            else f"{where}: host must be the name or address of a machine, got ''"
-        )
+    rank, host = _rank_and_host(where, table)
     target = _text(where, table, "target") if "target" in table else None
     folder = _text(where, table, "folder") if "folder" in table else None
     if "kind" in table:
         _check_kind(where, _text(where, table, "kind"), target, folder)
-    try:
-        budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
-    except ValueError as error:
-        raise ValueError(f"{where}: budget: {error}") from error
     return Device(
         name=name,
         target=target,
-        budget_bytes=budget_bytes,
+        budget_bytes=_budget_bytes(where, table),
         kernels=tuple(kernels),
         power_w=_number(where, table, "power_w", 0.0),
         energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
@@ -226,6 +203,31 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         rank=rank,
         host=host,
     )
+
+
+def _rank_and_host(where: str, table: Mapping[str, object]) -> tuple[int, str]:
+    """Where the device is, by number or by name."""
+    rank = table.get("rank", 0)
+    if type(rank) is not int or rank < 0:
+        raise ValueError(f"{where}: rank must be a whole number, at least 0, got {rank!r}")
+    if "host" not in table:
+        return rank, ""
+    host = _text(where, table, "host")
+    if not host:
+        raise ValueError(f"{where}: host must be the name or address of a machine, got ''")
+    if "rank" in table:
+        raise ValueError(
+            f"{where}: expected the name of a host, or else a rank, got host {host!r} and rank {rank}"
+        )
+    return rank, host
+
+
+def _budget_bytes(where: str, table: Mapping[str, object]) -> int:
+    budget = _required(where, table, "budget")
+    try:
+        return parse_bytes(budget if isinstance(budget, int) else str(budget))
+    except ValueError as error:
+        raise ValueError(f"{where}: budget: {error}") from error
 
 
 def _check_kind(where: str, kind: str, target: str | None, folder: str | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidDataError, InvalidInputError
-from tvm_xengine.frontends.call_structure import Structure, constants_of, tensors_of
+from tvm_xengine.frontends.call_structure import Fixed, Structure, constants_of, tensors_of
 from tvm_xengine.frontends.step_names import step_name
 from tvm_xengine.model.source import as_array
 from tvm_xengine.relax_ir.types import Array
@@ -40,12 +40,9 @@ def by_name(
     named = {step_name(one, names): value for one, value in named.items() if one not in fixed}
     flat = tensors_of(given, arguments)
     if len(flat) > len(names):
-        listed = any(isinstance(leaf, list | tuple | int | float) for leaf in flat)
-        hint = "; give each as a tensor or an array, not as a list of numbers" if listed else ""
-        if fixed:
-            hint = f"; compiled in were {some(str(one) for one in fixed.values())}{hint}"
         raise InvalidDataError(
-            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}{hint}"
+            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}"
+            f"{_why_too_many(flat, fixed.values())}"
         )
     values = dict(zip(names, flat, strict=False))
     if unknown := [name for name in named if name not in names]:
@@ -60,6 +57,13 @@ def by_name(
                 raise InvalidDataError(f"expected a tensor for {name}, got None")
         raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
     return {name: array_called(name, value) for name, value in values.items()}
+
+
+def _why_too_many(flat: Sequence[object], fixed: Collection[Fixed]) -> str:
+    """What may be the reason, as the end of a sentence."""
+    listed = any(isinstance(leaf, list | tuple | int | float) for leaf in flat)
+    hint = "; give each as a tensor or an array, not as a list of numbers" if listed else ""
+    return f"; compiled in were {some(str(one) for one in fixed)}{hint}" if fixed else hint
 
 
 def array_called(name: str, value: object) -> Array:

@@ -69,6 +69,34 @@ class Family:
     ends: Callable[[Expr], tuple[Expr, Expr]] | None = None
     has_limit: bool = False
 
+    def needs_no_loop(self, at: Expr, n: Expr) -> Expr:
+        """Whether the value at a place of degree n is known without the recurrence."""
+        closed = n < T.int64(1)
+        if self.has_limit:
+            closed = either(closed, n > T.int64(_HERMITE_LIMIT[str(at.ty.dtype)]))
+        if self.ends is not None:
+            closed = either(closed, te.abs(at) == const(1, at))
+        if self.inside is not None:
+            closed = either(closed, _is_inside(at, n))
+        return closed
+
+    def without_loop(self, at: Expr, n: Expr) -> Expr:
+        """That value."""
+        value, degree = zero(at), n.astype(str(at.ty.dtype))
+        if self.inside is not None:
+            angle = te.acos(select(te.abs(at) < const(1, at), at, zero(at)))
+            value = self.inside(degree, angle)
+        if self.ends is not None:
+            high, low = self.ends(degree)
+            is_odd = tvm.tirx.truncmod(n, T.int64(2)) == T.int64(1)
+            value = select(at == const(1, at), high, value)
+            value = select(at == const(-1, at), select(is_odd, -low, low), value)
+        if self.has_limit:
+            is_beyond = n > T.int64(_HERMITE_LIMIT[str(at.ty.dtype)])
+            value = select(is_beyond, const(float("nan"), at), value)
+        value = select(n == T.int64(0), const(1, at), value)
+        return select(n < T.int64(0), zero(at), value)
+
 
 _HERMITE_LIMIT = {"float32": 128, "float64": 512}
 """Degrees from which PyTorch takes Hermite's polynomials for overflown."""
@@ -123,32 +151,6 @@ def polynomial(x: te.Tensor, degree: te.Tensor, *, family: str) -> tvm.tirx.Prim
     """An orthogonal polynomial at x; 0 of a degree below 0."""
     count, dtype = int(x.shape[0]), str(x.dtype)
     one = FAMILIES[family]
-    limit = _HERMITE_LIMIT[str(x.dtype)] if one.has_limit else 2**62
-
-    def needs_no_loop(at: Expr, n: Expr) -> Expr:
-        closed = n < T.int64(1)
-        if one.has_limit:
-            closed = either(closed, n > T.int64(limit))
-        if one.ends is not None:
-            closed = either(closed, te.abs(at) == const(1, at))
-        if one.inside is not None:
-            closed = either(closed, _is_inside(at, n))
-        return closed
-
-    def without_loop(at: Expr, n: Expr) -> Expr:
-        value, degree = zero(at), n.astype(dtype)
-        if one.inside is not None:
-            angle = te.acos(select(te.abs(at) < const(1, at), at, zero(at)))
-            value = one.inside(degree, angle)
-        if one.ends is not None:
-            high, low = one.ends(degree)
-            is_odd = tvm.tirx.truncmod(n, T.int64(2)) == T.int64(1)
-            value = select(at == const(1, at), high, value)
-            value = select(at == const(-1, at), select(is_odd, -low, low), value)
-        if one.has_limit:
-            value = select(n > T.int64(limit), const(float("nan"), at), value)
-        value = select(n == T.int64(0), const(1, at), value)
-        return select(n < T.int64(0), zero(at), value)
 
     def is_wanted(k: Expr, n: Expr, q: Expr) -> Expr:
         return tvm.tirx.all(k < n, tvm.tirx.Not(isnan(q)))
@@ -167,8 +169,8 @@ def polynomial(x: te.Tensor, degree: te.Tensor, *, family: str) -> tvm.tirx.Prim
                 T.writes(y[v])
                 last = T.sblock_alloc_buffer((3,), dtype)
                 k = T.sblock_alloc_buffer((1,), "int64")
-                if needs_no_loop(x[v], degree[v]):
-                    y[v] = without_loop(x[v], degree[v])
+                if one.needs_no_loop(x[v], degree[v]):
+                    y[v] = one.without_loop(x[v], degree[v])
                 else:
                     last[0] = T.cast(1, dtype)
                     last[1] = one.first(x[v])

@@ -70,26 +70,30 @@ def one_of_many(
     ]
     ops = _in_buckets(graph, ops, exchanges.sums, bucket_bytes)
     tensors = tuple(t for t in graph.tensors if t.name not in views)
-    sizes = {t.name: t.size_bytes for t in tensors}
-    costs: dict[str, Mapping[str, OpCost]] = {}
-    for op in ops:
-        made = sum(sizes[output] for output in op.outputs)
-        if op.name in exchanges.joins:
-            sent = sum(sizes[name] for name in op.inputs)
-            time_us = group.all_gather_us(group.count * sent)
-        elif op.name in exchanges.sums:
-            time_us = group.all_reduce_us(made)
-        else:
-            costs[op.name] = problem.costs[op.name]
-            continue
-        costs[op.name] = {NETWORK: OpCost(max(time_us, _LEAST_US))}
+    sizes_bytes = {t.name: t.size_bytes for t in tensors}
+    exchanged = {
+        op.name: {NETWORK: OpCost(max(time_us, _LEAST_US))}
+        for op in ops
+        if (time_us := _exchange_us(op, exchanges, group, sizes_bytes)) is not None
+    }
     return Problem(
         OpGraph(tensors, tuple(ops), tuple(n for n in graph.outputs if n not in views)),
         _with_network(problem),
-        costs,
+        {op.name: exchanged.get(op.name) or problem.costs[op.name] for op in ops},
         {name: device for name, device in problem.home.items() if name not in views},
         _constraints(problem.constraints, ops),
     )
+
+
+def _exchange_us(
+    op: Op, exchanges: Exchanges, group: ReplicaGroup, sizes_bytes: Mapping[str, int]
+) -> float | None:
+    """How long an op takes that exchanges something with the group; None for any other."""
+    if op.name in exchanges.joins:
+        return group.all_gather_us(group.count * sum(sizes_bytes[name] for name in op.inputs))
+    if op.name in exchanges.sums:
+        return group.all_reduce_us(sum(sizes_bytes[output] for output in op.outputs))
+    return None
 
 
 def places_of_one(problem: Problem, device: str) -> dict[str, str]:

@@ -87,28 +87,43 @@ def arenas_with_fewer_waits(
             [min(UNLIMITED_BYTES, each.budget_bytes) for each in problem.platform.devices]
         ),
     )
+    starts = [
+        Order(places.copy(), np.full(count, avoids))
+        for places in _orders(items, shelves, fixed, _addresses(arenas, by_step))
+        for avoids in (0, 1)
+    ]
     steps = _as_it_runs(problem, schedule, residency, by_step, at)
-    scratch = Scratch.of(steps, shelves)
     goal_us = max(end for _, end in timeline.intervals_us)
+    best = _best_addresses(steps, shelves, starts, goal_us, effort // count, seed)
+    if best is None:
+        return arenas
+    return with_addresses(residency, by_step, np.split(best, at[1:-1]))
+
+
+def _best_addresses(
+    steps: AsItRuns,
+    shelves: Shelves,
+    starts: Sequence[Order],
+    goal_us: float,
+    evaluations: int,
+    seed: int,
+) -> Ints | None:
+    """The addresses with which the step ends soonest, from the best orders; None if all exceed a budget."""
+    scratch = Scratch.of(steps, shelves)
     found: list[tuple[float, float, Order]] = []
-    for places in _orders(items, shelves, fixed, _addresses(arenas, by_step)):
-        for avoids in (0, 1):
-            order = Order(places.copy(), np.full(count, avoids))
-            improve_order(steps, shelves, order, scratch, goal_us, 0, np.uint64(_SEED))
-            end_us, beyond = scratch.found.tolist()
-            found.append((beyond, end_us, order))
+    for order in starts:
+        improve_order(steps, shelves, order, scratch, goal_us, 0, np.uint64(_SEED))
+        end_us, beyond = scratch.found.tolist()
+        found.append((beyond, end_us, order))
     found.sort(key=lambda one: one[:2])
     best_us, best = np.inf, None
     for number, (_, _, order) in enumerate(found[:_MOST_STARTS]):
         state = np.uint64(_SEED + 2 * (_MOST_STARTS * seed + number))
-        evaluations = effort // count // _MOST_STARTS
-        improve_order(steps, shelves, order, scratch, goal_us, evaluations, state)
+        improve_order(steps, shelves, order, scratch, goal_us, evaluations // _MOST_STARTS, state)
         end_us, beyond = scratch.found.tolist()
         if beyond == 0 and end_us < best_us:
             best_us, best = end_us, scratch.best.copy()
-    if best is None:
-        return arenas
-    return with_addresses(residency, by_step, np.split(best, at[1:-1]))
+    return best
 
 
 def _addresses(arenas: ArenaPlan, every: Sequence[Pieces]) -> Ints:

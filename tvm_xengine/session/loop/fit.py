@@ -117,11 +117,7 @@ def taking_steps(of: Workload, *, replan: bool = False) -> Generator[None, None,
     saving = (
         CheckpointOptions(Path(checkpoint)) if isinstance(checkpoint, str | Path) else checkpoint
     )
-    position = Position(step.steps_taken, step.lr)
-    if saving is not None and isinstance(saving.resume, str | Path):
-        position = load_step(step, Path(saving.resume))
-    elif saving is not None and saving.resume and saving.path.exists():
-        position = load_step(step, saving.path)
+    position = _resumed(step, saving)
     shuffles = not isinstance(data, Data)
     if shuffles:
         _restore_generators(position)
@@ -137,13 +133,10 @@ def taking_steps(of: Workload, *, replan: bool = False) -> Generator[None, None,
             if not (yield from run.epoch(epoch, start, batches, random)):
                 break
             run.end_epoch(epoch, validated(step, data, of.validation, of.metrics))
-    except KeyboardInterrupt:
-        if saving is not None and step.lowered.platform.ranks == 1:
-            save_step(step, saving.path, run.position)
-        raise
-    except StorageError:
-        # The failed step was undone, so that the state is that of the last completed one.
-        if saving is not None and of.guard and step.lowered.platform.ranks == 1:
+    except (KeyboardInterrupt, StorageError) as error:
+        # A step whose storage failed was undone where it is guarded: the state is that of the last one.
+        is_whole = isinstance(error, KeyboardInterrupt) or of.guard
+        if saving is not None and is_whole and step.lowered.platform.ranks == 1:
             save_step(step, saving.path, run.position)
         raise
     finally:
@@ -153,6 +146,15 @@ def taking_steps(of: Workload, *, replan: bool = False) -> Generator[None, None,
         save_step(step, saving.path, run.position)
     replanned = None if run.replanning is None else run.replanning.result
     return FitResult(tuple(run.losses), tuple(run.validation), step.steps_taken, replanned)
+
+
+def _resumed(step: Step, saving: CheckpointOptions | None) -> Position:
+    """Where the loop begins: where its checkpoint ended, whose state is read, else where the step is."""
+    if saving is not None and isinstance(saving.resume, str | Path):
+        return load_step(step, Path(saving.resume))
+    if saving is not None and saving.resume and saving.path.exists():
+        return load_step(step, saving.path)
+    return Position(step.steps_taken, step.lr)
 
 
 @dataclass

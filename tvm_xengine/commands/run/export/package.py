@@ -71,8 +71,6 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         target.find_compiler()
     check_train_budget(options)
     training = training_asked_for(model, options)
-    wishes = wishes_of(options, training, schedule)
-    terminal.note(loss_named(training, options.step))
     settings = ExportOptions(
         target=wanted.target,
         regions=regions,
@@ -82,11 +80,12 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         learning_rate=training.known_recipe.optimizer.lr,
         platform=platform and platform.with_budgets({r.name: r.size_bytes for r in regions}),
         storage=storage_of(wanted),
-        wishes=wishes,
+        wishes=wishes_of(options, training, schedule),
         entries=entries,
         recipe=training.known_recipe,
         layout=wanted.layout,
     )
+    terminal.note(loss_named(training, options.step))
     prepared, choice = _prepared(training, settings, options, terminal)
     if options.step.frozen.frozen == "int8":
         for note in prepared.model.notes:
@@ -99,10 +98,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     if isinstance(report, LibraryReport):
         terminal.write({**show_library(report, terminal), **choice_document(choice)})
         return
-    has_step = Entry.TRAIN_STEP in report.functions
-    with terminal.reporting() as reporter:
-        reporter.status("comparing with other schedules")
-        compared = _alternatives(report) if has_step else ()
+    compared = _alternatives(report, terminal)
     show_package(report, terminal, compared)
     if wanted.check:
         _check(report, terminal)
@@ -147,7 +143,10 @@ def _keep_interrupted(path: Path | None, terminal: Terminal, plan: Plan) -> None
     raise KeyboardInterrupt
 
 
-def _alternatives(report: ExportReport) -> tuple[Alternative, ...]:
+def _alternatives(report: ExportReport, terminal: Terminal) -> tuple[Alternative, ...]:
+    """Other schedules of the step; none where the package has no step."""
+    if Entry.TRAIN_STEP not in report.functions:
+        return ()
     function, package = report.leading, report.package
     counted = partial(
         step_instructions,
@@ -155,7 +154,9 @@ def _alternatives(report: ExportReport) -> tuple[Alternative, ...]:
         target=package.target,
         has_dma=bool(package.channels),
     )
-    return alternatives(function.plan, counted, function.slices)
+    with terminal.reporting() as reporter:
+        reporter.status("comparing with other schedules")
+        return alternatives(function.plan, counted, function.slices)
 
 
 def _check(report: ExportReport, terminal: Terminal) -> None:
