@@ -20,7 +20,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import keep_all_decisio
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import view_of
-from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.driver import Exchange, search
 from tvm_xengine.solvers.result import Limits, Objective
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,9 @@ def test_thousands_of_ops_have_a_schedule_soon(layers, ratio):
     schedule = search(
         problem,
         limits=Limits(time_limit_s=60.0),
-        on_improvement=lambda value, _: found.append((time.perf_counter() - started, value)),
+        exchange=Exchange(
+            lambda value, _: found.append((time.perf_counter() - started, value)),
+        ),
     )
     assert schedule is not None
     value = simulate(problem, schedule).cost_us

@@ -24,7 +24,7 @@ from tvm_xengine.program.rank_actions import Action, LocalCalls, actions_of_rank
 from tvm_xengine.program.step_program import ArenaView, KernelRun, StepProgram
 from tvm_xengine.program.streams import StreamCall, Streams, split_into_streams
 from tvm_xengine.runtime.events import can_overlap
-from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.executable import CompiledKernels, StepExecutable
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.schedule import Compute, Step, Transfer
@@ -91,7 +91,7 @@ def _inputs(step: int) -> dict[str, np.ndarray]:
 
 
 def _in_one_process(program: StepProgram, libraries: list[tvm.runtime.Module]) -> list[bytes]:
-    return _train(StepExecutable(program, libraries, PROBLEM.platform), _nothing)
+    return _train(StepExecutable(program, CompiledKernels(libraries), PROBLEM.platform), _nothing)
 
 
 def _nothing() -> None:
@@ -139,7 +139,7 @@ def test_a_late_rank_finds_and_leaves_what_it_would_in_time(
         monkeypatch.setattr(mapped_arenas, "split_into_streams", _copies_late)
 
     def work(ranks: Ranks) -> list[bytes]:
-        run = RankExecutable(program, compiled[1], _platform(engine), ranks)
+        run = RankExecutable(program, CompiledKernels(compiled[1]), _platform(engine), ranks)
         if late == "rank 1 reads" and not ranks.leads:
             arenas = run._transport.arenas
             run._transport.arenas = {**arenas, "cpu": _SlowArena(arenas["cpu"])}
@@ -155,7 +155,7 @@ def test_calls_of_all_ranks_are_timed_by_one_clock(engine: str | None, compiled:
     program = _program(LOSS_ON_RANK_1, compiled)
 
     def work(ranks: Ranks) -> tuple[Mapping[int, tuple[float, float]], float, list[bytes]]:
-        run = RankExecutable(program, compiled[1], _platform(engine), ranks)
+        run = RankExecutable(program, CompiledKernels(compiled[1]), _platform(engine), ranks)
         run.write({"w": W})
         with run.marked() as marks:
             assert marks.intervals_us == {}
@@ -208,7 +208,7 @@ def test_any_schedule_gives_the_same_bits_at_any_speed_of_each_rank(
         program = _program(steps, compiled)
 
         def work(ranks: Ranks) -> list[bytes]:
-            run = RankExecutable(program, compiled[1], _platform(engine), ranks)
+            run = RankExecutable(program, CompiledKernels(compiled[1]), _platform(engine), ranks)
             return _train(run, lambda: time.sleep(chance.choice(_DELAYS_US[:-1]) / 1e6))
 
         expected = _in_one_process(program, compiled[1])

@@ -8,6 +8,7 @@ from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import chain, single
 from tvm_xengine.planning import pareto as fronts
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
+from tvm_xengine.planning.question import PlanOptions
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
@@ -16,7 +17,7 @@ from tvm_xengine.solvers.solve import solve
 
 def test_a_larger_budget_never_costs_more() -> None:
     budgets = [{"cpu": size} for size in (80, 56, 48, 40)]
-    points = pareto(training_chain(5, 100), budgets, limits=Limits(time_limit_s=2.0))
+    points = pareto(training_chain(5, 100), budgets, PlanOptions(limits=Limits(time_limit_s=2.0)))
     values = [point.result.value for point in points]
     assert all(value is not None for value in values)
     assert values == sorted(values, key=lambda value: value or 0.0)
@@ -29,7 +30,7 @@ def test_points_come_in_the_order_asked_for() -> None:
     points = pareto(
         training_chain(6, 100),
         budgets,
-        limits=Limits(time_limit_s=2.0),
+        PlanOptions(limits=Limits(time_limit_s=2.0)),
         on_point=lambda point: seen.append(dict(point.budgets)),
     )
     assert [dict(point.budgets) for point in points] == budgets
@@ -44,7 +45,7 @@ def test_what_is_proven_for_more_memory_holds_for_less(monkeypatch: pytest.Monke
         return SolveResult(Status.FEASIBLE, Schedule(()), Objective.COST, 100.0, bound, 0.0, "auto")
 
     monkeypatch.setattr(fronts, "solve", solved)
-    points = pareto(training_chain(5, 100), [{"cpu": size} for size in bounds])
+    points = pareto(training_chain(5, 100), [{"cpu": size} for size in bounds], PlanOptions())
     assert [point.result.bound for point in points] == [60.0, 60.0, 100.0]
 
 
@@ -78,8 +79,7 @@ def test_a_front_begins_with_the_schedule_that_it_is_given() -> None:
     (point,) = pareto(
         problem,
         [{device.name: device.budget_bytes}],
-        solver="local-search",
-        limits=Limits(0.05),
+        PlanOptions("local-search", limits=Limits(0.05)),
         start=known.schedule,
     )
     assert known.value is not None

@@ -13,7 +13,7 @@ from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.relax_ir.extract import extract_graph
-from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.executable import CompiledKernels, StepExecutable
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import Role
@@ -49,7 +49,7 @@ def executable(
     compiled: tuple[dict[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]],
 ) -> StepExecutable:
     program = make_step_program(small_step(compiled[0]), laid_out(PROBLEM, steps))
-    return StepExecutable(program, compiled[1], PROBLEM.platform, guard_bytes=4096)
+    return StepExecutable(program, CompiledKernels(compiled[1]), PROBLEM.platform, guard_bytes=4096)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -24,7 +24,7 @@ from tvm_xengine.program.step_program import StepProgram
 from tvm_xengine.program.streams import StreamCall, Streams, split_into_streams
 from tvm_xengine.runtime import executable as executable_module
 from tvm_xengine.runtime.events import Events, can_overlap
-from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.executable import CompiledKernels, StepExecutable
 from tvm_xengine.runtime.stream_threads import StreamThreads
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.schedule import Step, Transfer
@@ -63,7 +63,9 @@ def _executable(
     platform: Platform = PROBLEM.platform,
 ) -> StepExecutable:
     program = make_step_program(small_step(compiled[0]), laid_out(PROBLEM, steps))
-    return StepExecutable(program, compiled[1], platform, guard_bytes=4096, overlap=overlap)
+    return StepExecutable(
+        program, CompiledKernels(compiled[1]), platform, guard_bytes=4096, overlap=overlap
+    )
 
 
 def _copied_by(engine: str | None) -> Platform:

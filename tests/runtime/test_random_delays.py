@@ -115,9 +115,8 @@ def _ends(view: ArenaView) -> tuple[int, int]:
 def _in_turn(executable: StepExecutable) -> StepExecutable:
     return StepExecutable(
         executable.program,
-        executable._libraries,
+        executable._kernels,
         executable._platform,
-        library_calls=executable._library_calls,
     )
 
 

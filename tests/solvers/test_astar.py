@@ -16,7 +16,7 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.astar.search import shortest_path
+from tvm_xengine.solvers.astar.search import Exchange, shortest_path
 from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.solve import solve
 
@@ -36,7 +36,7 @@ def _same_as_exhaustive(
     found = shortest_path(
         problem,
         objective,
-        known=lambda: known if slack < math.inf else None,
+        Exchange(known=lambda: known if slack < math.inf else None),
         counted_share=counted_share,
     )
     assume(found is not None)
@@ -125,7 +125,7 @@ def test_a_result_made_elsewhere_comes_home_for_what_reads_it_there() -> None:
 
 
 def test_what_is_known_is_proven_without_a_schedule() -> None:
-    found = shortest_path(repeated_start(12), Objective.COST, known=lambda: 7.0)
+    found = shortest_path(repeated_start(12), Objective.COST, Exchange(known=lambda: 7.0))
     assert found is not None
     assert found.is_over
     assert found.schedule is None
@@ -137,8 +137,7 @@ def test_a_search_that_is_stopped_has_a_bound_that_holds() -> None:
     found = shortest_path(
         repeated_start(12),
         Objective.COST,
-        should_stop=lambda: bool(heard),
-        on_bound=heard.append,
+        Exchange(should_stop=lambda: bool(heard), on_bound=heard.append),
         capacity=3,
     )
     assert found is not None

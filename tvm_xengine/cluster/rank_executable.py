@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NoReturn
 
 import numpy as np
-import tvm
 from numpy.typing import ArrayLike, NDArray
 
 from tvm_xengine.cluster.links import copies_between_ranks
@@ -17,11 +16,10 @@ from tvm_xengine.cluster.rank_marks import RankMarks, clock_offset_us
 from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.cluster.transport import Transport
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.program.rank_actions import local_program
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import overwritten_state
-from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.executable import CompiledKernels, StepExecutable
 from tvm_xengine.runtime.inputs import checked_inputs, in_slices
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.shared_arenas import ArenaPart
@@ -42,7 +40,7 @@ class RankExecutable(StepExecutable):
     ----------
     program
         The calls of the whole step.
-    libraries
+    kernels
         The compiled kernels that this process calls.
     platform
         All devices.
@@ -53,18 +51,16 @@ class RankExecutable(StepExecutable):
     def __init__(
         self,
         program: StepProgram,
-        libraries: Sequence[tvm.runtime.Module],
+        kernels: CompiledKernels,
         platform: Platform,
         ranks: Ranks,
-        *,
-        library_calls: Mapping[str, LibraryCall] | None = None,
     ) -> None:
         self._ranks = ranks
         through = MappedTransport if copies_between_ranks(platform) else MessageTransport
         self._transport: Transport = through(program, platform, ranks)
         rank_of = {device.name: device.rank for device in platform.devices}
         own = local_program(program, rank_of, ranks.rank)
-        super().__init__(own, libraries, platform, library_calls=library_calls)
+        super().__init__(own, kernels, platform)
         self.interface = program.interface
         self._all_calls = program.calls
         self._clock_offset_us: float | None = None

@@ -6,6 +6,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from tvm_xengine.commands.arguments.cost_options import (
+    DEFAULT_TARGETS,
+    Boards,
+    Collection,
+    Rounds,
+    Targets,
+)
 from tvm_xengine.commands.arguments.names import QUANTITY_NAMES, SPLIT_NAMES, UNSEEN_NAMES
 from tvm_xengine.commands.arguments.options import OUTPUT, Model, OutputOptions
 from tvm_xengine.commands.arguments.step_options import StepOptions
@@ -24,8 +31,6 @@ from tvm_xengine.commands.arguments.values import (
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.version import version_text
 
-DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
-
 costs = App(
     name="costs", help="Collect measurements; train and evaluate cost models.", version=version_text
 )
@@ -35,16 +40,8 @@ AnyDataset = Annotated[
     Folder | None, Parameter(help="Dataset folder; by default that of the shipped labels.")
 ]
 Written = Annotated[File, Parameter(name=("--output", "-o"), help="File to write.", group=OUTPUT)]
-Targets = Annotated[Texts, Parameter(help="TVM targets to compile for.")]
-Rounds = Annotated[Count, Parameter(help="Measurement rounds at separate times.")]
-Boards = Annotated[
-    Texts,
-    Parameter(
-        help="TVM RPC servers HOST:PORT, or trackers HOST:PORT/KEY, whose boards of the key share the"
-        " kernels; all are used at once."
-    ),
-]
 PlatformFile = Annotated[File | None, Parameter(help="Platform file (TOML).")]
+_COLLECTION = Collection()
 _OUT = OutputOptions()
 _STEP = StepOptions()
 
@@ -69,28 +66,17 @@ def noise(
 def collect(
     *,
     dataset: Dataset,
-    kernels: Annotated[Count, Parameter(help="Stop at this many measured kernels.")] = 5000,
-    targets: Targets = DEFAULT_TARGETS,
-    sources: Annotated[
-        Texts, Parameter(help="Kernel sources in order of preference; auto is all, as in plans.")
-    ] = ("auto",),
-    networks: Annotated[
-        Texts, Parameter(help="Networks of the zoo or the designs, or random.")
-    ] = (),
-    rounds: Rounds = 3,
-    seed: Annotated[Natural, Parameter(help="Seed of the networks that are drawn.")] = 0,
-    rpc: Boards = (),
+    collection: Collection = _COLLECTION,
     out: OutputOptions = _OUT,
 ) -> None:
     """Measure the kernels of networks in many sizes into a dataset, here or on boards behind RPC; resumable.
 
     Boards take the target at the same position of --targets, or the only one.
     """
-    from tvm_xengine.commands.costs.datasets import Collection, collect_kernels
+    from tvm_xengine.commands.costs.datasets import collect_kernels
 
     terminal = Terminal(out)
-    wanted = Collection(targets, kernels, sources, networks, rounds, seed, rpc)
-    terminal.write(collect_kernels(dataset, wanted, terminal))
+    terminal.write(collect_kernels(dataset, collection, terminal))
 
 
 @costs.command

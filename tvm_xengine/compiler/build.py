@@ -12,7 +12,7 @@ from tvm_xengine.kernels.store.kernel_store import KernelStore, OnProgress, load
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import KernelRun
-from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.executable import CompiledKernels, StepExecutable
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 
 
@@ -51,18 +51,16 @@ def build_step(
     kernels = [kernel for kernel in step.distinct if kernel.symbol in called]
     with nullcontext() if ranks is None else ranks.failing_together():
         modules = list(dict.fromkeys(load_kernels(kernels, store, on_compiled).values()))
-    calls = {k.symbol: k.library for k in kernels if k.library is not None}
+    compiled = CompiledKernels(
+        modules,
+        {kernel.symbol: kernel.library for kernel in kernels if kernel.library is not None},
+        parallel=any(kernel.is_parallel for kernel in kernels),
+    )
     if ranks is None:
         executable = StepExecutable(
-            program,
-            modules,
-            platform,
-            library_calls=calls,
-            arenas=arenas,
-            overlap=plan.is_overlapped,
-            parallel=any(kernel.is_parallel for kernel in kernels),
+            program, compiled, platform, arenas=arenas, overlap=plan.is_overlapped
         )
     else:
-        executable = RankExecutable(program, modules, platform, ranks, library_calls=calls)
+        executable = RankExecutable(program, compiled, platform, ranks)
     executable.write(step.constants)
     return executable

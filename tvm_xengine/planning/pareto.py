@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from tvm_xengine.planning.answers import with_best_bound
+from tvm_xengine.planning.question import PlanOptions
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
+from tvm_xengine.solvers.result import SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import solve
 
 
@@ -41,12 +42,8 @@ class ParetoPoint:
 def pareto(
     problem: Problem,
     budgets: Sequence[Mapping[str, int]],
+    options: PlanOptions,
     *,
-    solver: str = "auto",
-    backend: str | None = None,
-    objective: Objective = Objective.COST,
-    limits: Limits | None = None,
-    seed: int = 0,
     start: Schedule | None = None,
     on_point: Callable[[ParetoPoint], None] | None = None,
 ) -> tuple[ParetoPoint, ...]:
@@ -59,8 +56,8 @@ def pareto(
 
     Parameters
     ----------
-    limits
-        Limits of the solve of each point.
+    options
+        Of the solve of each point.
     start
         Where the first solve begins.
     """
@@ -68,11 +65,11 @@ def pareto(
     for given in reversed(budgets):
         result = solve(
             problem.with_budgets(given),
-            solver,
-            backend,
-            objective=objective,
-            limits=limits,
-            seed=seed,
+            options.solver,
+            options.backend,
+            objective=options.objective,
+            limits=options.limits,
+            seed=options.seed,
             start=start,
         )
         results.append(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -42,6 +43,25 @@ _STEP = "step"
 """What the step is called in the virtual machine."""
 
 
+@dataclass(frozen=True)
+class CompiledKernels:
+    """The compiled kernels that a step calls.
+
+    Attributes
+    ----------
+    modules
+        Their code.
+    library_calls
+        By the symbols of the kernels that call a library.
+    parallel
+        Whether any of them runs on several threads of a processor.
+    """
+
+    modules: Sequence[tvm.runtime.Module]
+    library_calls: Mapping[str, LibraryCall] = field(default_factory=dict)
+    parallel: bool = True
+
+
 class StepExecutable(StepMemory):
     """One training step that lives in one arena per device and allocates nothing else.
 
@@ -49,12 +69,10 @@ class StepExecutable(StepMemory):
     ----------
     program
         The calls of the step; all its tensors lie in arenas.
-    libraries
+    kernels
         The compiled kernels that it calls.
     platform
         The devices of the arenas.
-    library_calls
-        By the symbols of the kernels that call a library.
     guard_bytes
         Additional bytes behind every arena, to detect stray writes.
     arenas
@@ -63,25 +81,21 @@ class StepExecutable(StepMemory):
         Whether devices and links run side by side: processors and their links each in a thread of
         their own, GPUs and their links in streams of CUDA. Without effect where there is one stream
         only, a GPU is not one for CUDA, or the system is not Linux.
-    parallel
-        Whether any kernel runs on several threads of a processor.
     """
 
     def __init__(
         self,
         program: StepProgram,
-        libraries: Sequence[tvm.runtime.Module],
+        kernels: CompiledKernels,
         platform: Platform,
         *,
-        library_calls: Mapping[str, LibraryCall] | None = None,
         guard_bytes: int = 0,
         arenas: Mapping[str, ArenaPart] | None = None,
         overlap: bool = False,
-        parallel: bool = True,
     ) -> None:
         super().__init__(program, platform, guard_bytes=guard_bytes, arenas=arenas)
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
-        self._library_calls = library_calls or {}
+        self._kernels = kernels
         self._contexts: list[KernelContext] = []  # they must outlive the calls of their kernels
         gpus = {name: arena for name, arena in self.arenas.items() if _is_gpu(arena)}
         has_events = can_overlap() and all(is_for_cuda(arena.device) for arena in gpus.values())
@@ -91,10 +105,10 @@ class StepExecutable(StepMemory):
             and len({stream_of(call, platform) for call in program.calls}) > 1
             and has_events
         )
-        self.program, self._platform, self._libraries = program, platform, libraries
+        self.program, self._platform = program, platform
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
-        spin = self.runs_in_turn and may_spin(libraries)
-        self._while_running = partial(while_kernels_run, spin=spin, parallel=parallel)
+        spin = self.runs_in_turn and may_spin(kernels.modules)
+        self._while_running = partial(while_kernels_run, spin=spin, parallel=kernels.parallel)
         self._waits = [arena.device.sync for arena in gpus.values()]
 
     @property
@@ -195,7 +209,7 @@ class StepExecutable(StepMemory):
         of_events = {} if events is None else event_functions(events.count)
         linked = link(
             {name: function.function for name, function in functions.items()},
-            self._libraries,
+            self._kernels.modules,
             {**of_events, **self._helpers(marks)},
         )
         further = [*([] if events is None else [events.tensor]), *_times(marks)]
@@ -213,7 +227,9 @@ class StepExecutable(StepMemory):
         keeps: object,
     ) -> Callable[[], object]:
         machine = relax.VirtualMachine(linked, tvm.cpu())
-        contexts = [KernelContext(self._library_calls[symbol]) for symbol in function.contexts]
+        contexts = [
+            KernelContext(self._kernels.library_calls[symbol]) for symbol in function.contexts
+        ]
         self._contexts += contexts
         views = [self._arena(view.device).view(view) for view in function.views]
         arguments = [*views, *(context.tensor for context in contexts), *further]

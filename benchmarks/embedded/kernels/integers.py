@@ -30,6 +30,8 @@ from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, prepare
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.te.integers.products import integer_convolution
+from tvm_xengine.kernels.te.integers.rounding import Rounding
+from tvm_xengine.kernels.te.integers.windows import Window
 
 HERE = Path(__file__).parent
 TABLE = "integer_kernels"
@@ -76,14 +78,11 @@ class Layer:
         factor = te.placeholder((self.shape[0],), "float32", "factor")
         made = integer_convolution(
             *(data, weight, bias, factor),
-            strides=(self.stride,) * 2,
-            padding=(self.kernel // 2,) * 4,
-            dilation=(1, 1),
-            groups=1 if self.filters else self.channels,
-            outside=-3,
-            zero=-5,
-            lowest=-128,
-            highest=127,
+            window=Window(
+                *((self.kernel,) * 2, (self.stride,) * 2, (self.kernel // 2,) * 4, (1, 1)),
+                outside=-3,
+            ),
+            rounding=Rounding(zero=-5),
             output_shape=(1, *self.shape),
         )
         func = te.create_prim_func([data, weight, bias, factor, made])

@@ -23,8 +23,10 @@ from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, prepare
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.te.integers.products import integer_convolution, integer_dense
+from tvm_xengine.kernels.te.integers.rounding import Rounding
+from tvm_xengine.kernels.te.integers.windows import Window
 
-BOUNDS = {"zero": -5, "lowest": -100, "highest": 127}
+ROUNDING = Rounding(zero=-5, lowest=-100, highest=127)
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,11 @@ class Image:
         bias, factor = channels(self.filters)
         made = integer_convolution(
             *(x, w, bias, factor),
-            strides=(self.stride,) * len(padding),
-            padding=padding * 2,
-            dilation=(1,) * len(padding),
-            groups=self.groups,
-            outside=7,
+            window=Window(
+                self.window, (self.stride,) * len(padding), padding * 2, (1,) * len(padding), 7
+            ),
+            rounding=ROUNDING,
             output_shape=(self.data[0], self.filters, *space),
-            **BOUNDS,
         )
         return te.create_prim_func([x, w, bias, factor, made])
 
@@ -71,7 +71,7 @@ def dense(rows: int, inner: int, out: int) -> tirx.PrimFunc:
         te.placeholder((n, inner), "int8", name) for n, name in ((rows, "data"), (out, "weight"))
     )
     bias, factor = channels(out)
-    made = integer_dense(x, w, bias, factor, **BOUNDS)
+    made = integer_dense(x, w, bias, factor, rounding=ROUNDING)
     return te.create_prim_func([x, w, bias, factor, made])
 
 

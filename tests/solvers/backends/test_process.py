@@ -17,7 +17,7 @@ import pytest
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.solvers.backends import process
 from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
-from tvm_xengine.solvers.backends.process import BackendRun, run_backend
+from tvm_xengine.solvers.backends.process import BackendRun, News, run_backend
 from tvm_xengine.solvers.program import Program, ProgramBuilder
 
 
@@ -147,7 +147,7 @@ def test_counted_work_is_told_in_pieces_and_ends_at_the_same_point() -> None:
 
         options = BackendOptions(time_limit_s=60.0, counts_work=True)
         run = BackendRun(
-            "highs", market_split(), options, floor=-1.0, on_work=worked, before_s=0.25
+            "highs", market_split(), options, floor=-1.0, news=News(on_work=worked), before_s=0.25
         )
         answer = run.answer()
         assert answer.message == "interrupted"
@@ -210,5 +210,5 @@ def test_a_bound_below_the_floor_is_raised_and_said_so() -> None:
 def test_a_start_is_where_the_backend_begins(backend: str) -> None:
     found: list[float] = []
     options = BackendOptions(start=np.array([0.0, 1.0, 1.0, 0.0]))
-    run_backend(backend, knapsack(), options, on_incumbent=lambda _, value: found.append(value))
+    run_backend(backend, knapsack(), options, news=News(lambda _, value: found.append(value)))
     assert found == [] or found[0] == pytest.approx(-9.0)

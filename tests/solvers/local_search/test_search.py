@@ -36,7 +36,7 @@ from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.random_source import random_source
 from tvm_xengine.solvers.local_search.compiled.scratch import schedule_left_in, scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import view_of
-from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.driver import Exchange, search
 from tvm_xengine.solvers.local_search.encode import decisions_of
 from tvm_xengine.solvers.result import Objective
 
@@ -101,7 +101,9 @@ def test_moves_stay_inside_the_order_even_where_it_breaks_dependences(make):
         x.position[x.order] = np.arange(len(x.order))
         randomness = random_source(seed, 8 * len(indexed.touches.item) + 64)
         decode(static, x, work)
-        status = np.array([(0.0, 1.0, np.inf, np.inf, np.inf, 0.0, 1.0, 0.5, np.inf)], dtype=STATUS)
+        status = np.array(
+            [(0.0, 1.0, np.inf, np.inf, np.inf, 0.0, 1.0, 0.5, np.inf, 1.0)], dtype=STATUS
+        )
         for _ in range(50):
             anneal(
                 static,
@@ -111,9 +113,7 @@ def test_moves_stay_inside_the_order_even_where_it_breaks_dependences(make):
                 work,
                 randomness,
                 status,
-                1.0,
                 200,
-                indexed.device_count > 1,
             )
             assert sorted(x.order.tolist()) == list(range(indexed.op_count))
             assert (x.position[x.order] == np.arange(len(x.order))).all()
@@ -125,7 +125,9 @@ def test_decisions_that_are_taken_back_leave_no_trace():
     static, work = view_of(indexed), scratch_of(indexed)
     x = keep_all_decisions(indexed, np.zeros(indexed.op_count))
     reached = decode(static, x, work)
-    status = np.array([(*reached, np.inf, np.inf, 1000.0, 1.0, 1e4, 0.5, 1e-3)], dtype=STATUS)
+    status = np.array(
+        [(*reached, np.inf, np.inf, 1000.0, 1.0, 1e4, 0.5, 1e-3, 0.999)], dtype=STATUS
+    )
     best = copied(x)
     anneal(
         static,
@@ -135,9 +137,7 @@ def test_decisions_that_are_taken_back_leave_no_trace():
         work,
         random_source(1, 500),
         status,
-        0.999,
         2000,
-        True,
     )
     assert decode(static, x, work) == (status["value"][0], status["excess"][0])
     assert (x.order[x.position[x.order]] == x.order).all()
@@ -195,7 +195,7 @@ def test_improvements_are_reported_as_they_come():
     reported: list[float] = []
     problem = single(residual(4), 0.4)
     schedule = search(
-        problem, evaluations=8000, on_improvement=lambda value, _: reported.append(value)
+        problem, evaluations=8000, exchange=Exchange(lambda value, _: reported.append(value))
     )
     assert schedule is not None
     assert len(reported) > 1
@@ -206,7 +206,7 @@ def test_improvements_are_reported_as_they_come():
 def test_a_search_that_is_told_to_stop_returns_its_start():
     problem = single(residual(3), 0.5)
     start = greedy_schedule(problem)
-    assert search(problem, start=start, should_stop=lambda: True) == start
+    assert search(problem, start=start, exchange=Exchange(should_stop=lambda: True)) == start
 
 
 def test_the_makespan_found_is_shorter_than_that_of_the_cheapest_schedule():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tvm_xengine.commands.arguments.cost_options import Collection
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.corpus.variants import variants
@@ -23,19 +23,6 @@ _UNSTABLE_RATIO = 0.1
 """Kernels whose rounds differ by more are counted as unstable."""
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Which kernels are collected, how often each is measured, and on which boards, if not here."""
-
-    targets: tuple[str, ...]
-    kernels: int
-    sources: tuple[str, ...]
-    networks: tuple[str, ...]
-    rounds: int
-    seed: int
-    boards: tuple[str, ...] = ()
-
-
 def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> dict[str, Any]:
     """Measure the kernels of networks into a dataset."""
     known = (AUTO, *source_names())
@@ -43,13 +30,13 @@ def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> di
         raise UsageError(f"expected kernel sources among {', '.join(known)}, got {unknown[0]!r}")
     folder = DatasetFolder(dataset)
     effort = Effort(rounds=wanted.rounds, extra_rounds=wanted.rounds)
-    if wanted.boards and len(wanted.targets) not in (1, len(wanted.boards)):
+    if wanted.rpc and len(wanted.targets) not in (1, len(wanted.rpc)):
         raise UsageError(
-            f"expected one --targets for all boards, or one for each of the {len(wanted.boards)}, got"
+            f"expected one --targets for all boards, or one for each of the {len(wanted.rpc)}, got"
             f" {len(wanted.targets)}"
         )
     options = CollectOptions(
-        wanted.targets, wanted.kernels, wanted.sources, effort, boards=wanted.boards
+        wanted.targets, wanted.kernels, wanted.sources, effort, boards=wanted.rpc
     )
     many = variants(wanted.networks or None, wanted.seed)
     with terminal.reporting() as reporter:

@@ -78,16 +78,7 @@ def _solved(
             done.append(point)
             advance(len(done), len(budgets), "")
 
-        return pareto(
-            problem,
-            budgets,
-            solver=wanted.solver,
-            backend=wanted.backend,
-            objective=wanted.objective,
-            limits=wanted.limits,
-            seed=wanted.seed,
-            on_point=show,
-        )
+        return pareto(problem, budgets, wanted, on_point=show)
 
 
 def _with_other_forms(

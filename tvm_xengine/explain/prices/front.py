@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from tvm_xengine.planning.clock import Clock
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.question import PlanOptions
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, round_up
 from tvm_xengine.solvers.result import Limits, Scope
@@ -100,14 +100,10 @@ def _solved_away_from(
     budget = plan.problem.platform.device(device).budget_bytes
     more = [{device: size} for size in sizes if size >= budget]
     less = [{device: size} for size in reversed(sizes) if size < budget]
-    solved = partial(
-        pareto,
-        plan.problem,
-        objective=plan.result.objective,
-        limits=limits,
-        start=plan.schedule,
-    )
-    return [*solved(more), *reversed(solved(less))]
+    options = PlanOptions(objective=plan.result.objective, limits=limits)
+    larger = pareto(plan.problem, more, options, start=plan.schedule)
+    smaller = pareto(plan.problem, less, options, start=plan.schedule)
+    return [*larger, *reversed(smaller)]
 
 
 def _kept_with_room(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.astar.search import shortest_path
+from tvm_xengine.solvers.astar.search import Exchange, shortest_path
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import SolveResult
 
@@ -22,8 +22,7 @@ def solve_by_astar(problem: Problem, request: Request) -> SolveResult:
     found = shortest_path(
         problem,
         request.objective,
-        known=lambda: value,
-        should_stop=lambda: request.is_over,
+        Exchange(known=lambda: value, should_stop=lambda: request.is_over),
         clock=request.limits.clock,
     )
     if found is None:

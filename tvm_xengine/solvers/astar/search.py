@@ -76,13 +76,33 @@ class ShortestPath:
     expanded: int
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What the search tells others after every slice, and hears from them.
+
+    Attributes
+    ----------
+    known
+        The value of the best schedule so far; only cheaper ones are looked for.
+    should_stop
+        Whether to end with the bound so far.
+    on_bound
+        Told the bound.
+    """
+
+    known: Callable[[], float | None] = lambda: None
+    should_stop: Callable[[], bool] = lambda: False
+    on_bound: Callable[[float], None] = lambda _bound: None
+
+
+ALONE = Exchange()
+
+
 def shortest_path(
     problem: Problem,
     objective: Objective,
+    exchange: Exchange = ALONE,
     *,
-    known: Callable[[], float | None] = lambda: None,
-    should_stop: Callable[[], bool] = lambda: False,
-    on_bound: Callable[[float], None] = lambda _bound: None,
     capacity: int = _STATES,
     counted_share: float = _COUNTED_SHARE,
     clock: TimeSource = MACHINE_TIME,
@@ -94,10 +114,8 @@ def shortest_path(
 
     Parameters
     ----------
-    known
-        The value of the best schedule so far; only cheaper ones are looked for.
-    should_stop, on_bound
-        Asked, told after every slice.
+    exchange
+        With others that work on the same problem.
     capacity
         States that may be remembered.
     counted_share
@@ -110,7 +128,7 @@ def shortest_path(
         return None
     if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
-    search = _Search(indexed, known, should_stop, on_bound, capacity, clock)
+    search = _Search(indexed, exchange, capacity, clock)
     # What a run takes depends on all that is there, where it has a choice of kernels.
     share = counted_share if indexed.kernels.count == 1 else 0.0
     counted, factor = counted_first(view_of(indexed), share), 1.0
@@ -131,16 +149,10 @@ class _Search:
     """Repeated A* searches, each with more sizes counted."""
 
     def __init__(
-        self,
-        indexed: IndexedProblem,
-        known: Callable[[], float | None],
-        should_stop: Callable[[], bool],
-        on_bound: Callable[[float], None],
-        capacity: int,
-        clock: TimeSource,
+        self, indexed: IndexedProblem, exchange: Exchange, capacity: int, clock: TimeSource
     ) -> None:
-        self._known, self._should_stop, self._on_bound = known, should_stop, on_bound
-        self._indexed, self._capacity, self._clock = indexed, capacity, clock
+        self._indexed, self._exchange = indexed, exchange
+        self._capacity, self._clock = capacity, clock
         self._known_states = nothing_known(len(first_state(indexed)))
         self.bound, self.expanded = 0.0, 0
 
@@ -154,13 +166,13 @@ class _Search:
         self.memory = memory = new_memory(self._capacity, self._known_states)
         begin(view, covers, memory, move_scratch, first)
         reached, answer = np.zeros(1), RUNNING
-        while answer == RUNNING and not self._should_stop():
+        while answer == RUNNING and not self._exchange.should_stop():
             cut = self._cut()
             answer = advance(view, covers, memory, move_scratch, cut, _SLICE, reached)
             self._clock.worked(_SLICE_S)
             least = cut if answer == EXHAUSTED else min(reached[0], cut)
             self.bound = max(self.bound, float(least))
-            self._on_bound(self.bound)
+            self._exchange.on_bound(self.bound)
         self.expanded += int(memory.counter[EXPANDED])
         if answer == FOUND:
             self._known_states = known_after(memory, float(memory.paid[memory.counter[GOAL]]))
@@ -168,7 +180,7 @@ class _Search:
 
     def _cut(self) -> float:
         """The cost from which on schedules are of no interest."""
-        best = self._known()
+        best = self._exchange.known()
         return np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
 
 

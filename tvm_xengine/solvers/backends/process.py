@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,29 @@ _NAP_S = 0.05
 """Between looks at whether the solve was interrupted."""
 
 
+@dataclass(frozen=True)
+class News:
+    """Who is told, from a thread, while a backend works.
+
+    Attributes
+    ----------
+    on_incumbent
+        Of every better solution and its value.
+    on_bound
+        Of every better bound.
+    on_work
+        Where work is counted, of each further piece of it, while the worker does the next; says whether to
+        go on.
+    """
+
+    on_incumbent: Callable[[NDArray[np.float64], float], None] = lambda _x, _value: None
+    on_bound: Callable[[float], None] = lambda _bound: None
+    on_work: Callable[[float], bool] = lambda _work_s: True
+
+
+NOBODY = News()
+
+
 class BackendRun:
     """One run of a backend; `answer` starts it and returns the best solution found, however it ended.
 
@@ -45,13 +68,6 @@ class BackendRun:
     floor
         A bound that is known without the backend; what it claims below, or nonsense, is raised
         to it.
-    on_incumbent
-        Called, from a thread, with every better solution.
-    on_bound
-        Called, from a thread, with every better bound.
-    on_work
-        Where work is counted, called, from a thread, with each further piece of it, while the worker does
-        the next; says whether to go on.
     before_s
         The first piece of work, which is counted as the worker starts.
     """
@@ -63,18 +79,14 @@ class BackendRun:
         options: BackendOptions,
         *,
         floor: float = -math.inf,
-        on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
-        on_bound: Callable[[float], None] | None = None,
-        on_work: Callable[[float], bool] = lambda _work_s: True,
+        news: News = NOBODY,
         before_s: float = 0.0,
     ) -> None:
         self._backend = backend
         self._program = program
         self._options = options
         self._floor = floor
-        self._on_incumbent = on_incumbent
-        self._on_bound = on_bound
-        self._on_work = on_work
+        self._news = news
         self._before_s, self._worked_s = before_s, 0.0
         self._best: tuple[NDArray[np.float64], float] | None = None
         self._bound = floor
@@ -183,16 +195,14 @@ class BackendRun:
             case Incumbent(x, value, bound, work_s):
                 if math.isfinite(bound) and bound > self._bound:
                     self._bound = bound
-                    if self._on_bound is not None:
-                        self._on_bound(bound)
+                    self._news.on_bound(bound)
                 if (
                     x is not None
                     and value is not None
                     and (self._best is None or value < self._best[1])
                 ):
                     self._best = x, value
-                    if self._on_incumbent is not None:
-                        self._on_incumbent(x, value)
+                    self._news.on_incumbent(x, value)
                 if work_s is not None:
                     self._is_cancelled |= not self._may_go_on(work_s)
             case Answer() | Unavailable():
@@ -203,7 +213,7 @@ class BackendRun:
     def _may_go_on(self, work_s: float) -> bool:
         """Tell of the work up to a point; whether to go on from there."""
         further_s, self._worked_s = work_s - self._worked_s, work_s
-        return self._on_work(further_s)
+        return self._news.on_work(further_s)
 
     def _clamped(self, answer: Answer) -> Answer:
         """The answer with a valid bound, and a note if the bound was changed."""
@@ -224,7 +234,7 @@ def run_backend(
     options: BackendOptions | None = None,
     *,
     floor: float = -math.inf,
-    on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+    news: News = NOBODY,
     stop: threading.Event | None = None,
 ) -> Answer:
     """Solve `program` with the backend of that name and wait for the answer.
@@ -234,7 +244,5 @@ def run_backend(
     SolverUnavailableError
         If the backend cannot run here.
     """
-    run = BackendRun(
-        backend, program, options or BackendOptions(), floor=floor, on_incumbent=on_incumbent
-    )
+    run = BackendRun(backend, program, options or BackendOptions(), floor=floor, news=news)
     return run.answer(stop)

@@ -14,7 +14,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
-from tvm_xengine.solvers.backends.process import run_backend
+from tvm_xengine.solvers.backends.process import News, run_backend
 from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
 from tvm_xengine.solvers.exact import tight
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
@@ -145,7 +145,7 @@ def _ask(
             seed=request.seed,
         ),
         floor=indexed.cheapest,
-        on_incumbent=lambda _, value: request.say_found(value, request.solver),
+        news=News(lambda _, value: request.say_found(value, request.solver)),
         stop=request.stop,
     )
 

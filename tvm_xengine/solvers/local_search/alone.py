@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.index_problem import index_problem
-from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.driver import Exchange, search
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 
@@ -33,8 +33,7 @@ def search_alone(problem: Problem, request: Request) -> SolveResult:
             limits=Limits(request.remaining_s, clock=request.limits.clock),
             seed=request.seed,
             start=request.start,
-            on_improvement=keep,
-            should_stop=lambda: request.is_over,
+            exchange=Exchange(on_improvement=keep, should_stop=lambda: request.is_over),
         )
     except KeyboardInterrupt:
         request.stop.set()

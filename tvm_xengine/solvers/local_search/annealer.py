@@ -70,12 +70,11 @@ class Annealer:
         self.indexed, self.clock = indexed, clock
         self.view = view_of(indexed, by_makespan=by_makespan)
         self.scratch = scratch_of(indexed)
-        self.has_places = int(indexed.can_run.any(axis=0).sum()) > 1
         self.scale = indexed.cheapest or _mean_transfer_value(indexed) or 1.0
         self.status = new_status(self.scale)
         self.speed = 1.0
         self._is_over, self._on_better, self._has_news = is_over, on_better, has_news
-        self._surroundings = surroundings_of(indexed)
+        self.surroundings = surroundings_of(indexed)
         self._random = random_source(
             seed, _LOGGED_PER_TOUCH * len(indexed.touches.item) + _LEAST_LOGGED
         )
@@ -134,8 +133,8 @@ class Annealer:
         """Change `x` at random, for better or worse; returns the number of decisions evaluated."""
         status = self.status.copy()
         status[0]["value"], status[0]["excess"] = decode(self.view, x, self.scratch)
-        status[0]["temperature"] = np.inf
-        self._anneal(self.view, status, x, copied(x), cooling=1.0, count=changes)
+        status[0]["temperature"], status[0]["cooling"] = np.inf, 1.0
+        self._anneal(self.view, status, x, copied(x), changes)
         return changes
 
     def _run(
@@ -145,11 +144,12 @@ class Annealer:
         state = status[0]
         state["value"], state["excess"] = decode(view, x, self.scratch)
         state["feasible_share"] = 0.5
-        left, cooling = length, _COOLED ** (1.0 / max(1, length))
+        state["cooling"] = _COOLED ** (1.0 / max(1, length))
+        left = length
         while left > 0 and not self._is_over():
             count = min(left, max(1, int(self.speed * _SLICE_S)))
             before, began = float(state["best"]), self.clock.now_s()
-            self._anneal(view, status, x, best, cooling, count)
+            self._anneal(view, status, x, best, count)
             if self.clock.counts_work:
                 self.clock.worked(count / self.speed)
             else:
@@ -162,26 +162,9 @@ class Annealer:
         return length - left
 
     def _anneal(
-        self,
-        view: SearchView,
-        status: Records,
-        x: Decisions,
-        best: Decisions,
-        cooling: float,
-        count: int,
+        self, view: SearchView, status: Records, x: Decisions, best: Decisions, count: int
     ) -> None:
-        anneal(
-            view,
-            self._surroundings,
-            x,
-            best,
-            self.scratch,
-            self._random,
-            status,
-            cooling,
-            count,
-            self.has_places,
-        )
+        anneal(view, self.surroundings, x, best, self.scratch, self._random, status, count)
 
 
 def _mean_transfer_value(indexed: IndexedProblem) -> float:

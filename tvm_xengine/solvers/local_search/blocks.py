@@ -29,6 +29,8 @@ class Surroundings(NamedTuple):
         Members of each class of ops, in order.
     interval_class, op_class
         Class of each use interval and op.
+    has_places
+        Whether there are several devices to compute on.
     """
 
     touch_at: Ints
@@ -43,6 +45,7 @@ class Surroundings(NamedTuple):
     op_members: Ints
     interval_class: Ints
     op_class: Ints
+    has_places: bool
 
 
 def surroundings_of(indexed: IndexedProblem) -> Surroundings:
@@ -60,6 +63,7 @@ def surroundings_of(indexed: IndexedProblem) -> Surroundings:
         *ragged(_members(op_class)),
         interval_class=interval_class,
         op_class=op_class,
+        has_places=int(indexed.can_run.any(axis=0).sum()) > 1,
     )
 
 

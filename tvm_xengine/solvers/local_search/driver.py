@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
@@ -24,7 +25,7 @@ from tvm_xengine.solvers.local_search.starts import (
     schedule_beyond_budgets,
 )
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.time_source import MACHINE_TIME, TimeSource
+from tvm_xengine.solvers.time_source import TimeSource
 
 _ROUND_PER_DECISION = 20
 _SHORTEST_ROUND, _LONGEST_ROUND = 400, 40_000
@@ -54,7 +55,27 @@ _WANTED_RATIO = 1 + 1e-9
 _REACHED_RATIO = 1 + 1e-12
 """A value so close to the sum of the cheapest is that sum, for the same reason."""
 
-Improvement = Callable[[float, Schedule], None]
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a search tells others while it runs, and hears from them.
+
+    Attributes
+    ----------
+    on_improvement
+        Called with (value, schedule) after each improvement, at most a few times a second.
+    should_stop
+        Asked as often; the search ends when it says so.
+    hints
+        Decisions that relaxations suggest, followed as they come.
+    """
+
+    on_improvement: Callable[[float, Schedule], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    hints: Hints | None = None
+
+
+ALONE = Exchange()
 
 
 def search(
@@ -65,9 +86,7 @@ def search(
     evaluations: int | None = None,
     seed: int = 0,
     start: Schedule | None = None,
-    on_improvement: Improvement | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    hints: Hints | None = None,
+    exchange: Exchange = ALONE,
 ) -> Schedule | None:
     """The best schedule found within the limits; None when none was found.
 
@@ -81,17 +100,13 @@ def search(
     evaluations
         Stop after this many decodes. Two runs that stop for this reason return the same
         schedule, whatever the speed of the machine.
-    on_improvement
-        Called with (value, schedule) after each improvement, at most a few times a second.
-    should_stop
-        Asked as often; the search ends when it says so.
-    hints
-        Decisions that relaxations suggest, followed as they come.
+    exchange
+        With others that work on the same problem.
     """
     if not problem.state_fits:
         return None
     limits = limits or Limits()
-    run = _Search(problem, objective, seed, on_improvement, should_stop, hints, limits.clock)
+    run = _Search(problem, objective, seed, exchange, limits.clock)
     return run.run(limits, evaluations, start)
 
 
@@ -103,16 +118,12 @@ class _Search:
         problem: Problem,
         objective: Objective,
         seed: int,
-        on_improvement: Improvement | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-        hints: Hints | None = None,
-        clock: TimeSource = MACHINE_TIME,
+        exchange: Exchange,
+        clock: TimeSource,
     ) -> None:
         self.problem, self.clock = problem, clock
         self.objective = objective
-        self.on_improvement = on_improvement
-        self.should_stop = should_stop
-        self.hints = hints
+        self.exchange = exchange
         self.best_schedule: Schedule | None = None
         self.best_value = np.inf
         self.deadline = np.inf
@@ -123,8 +134,8 @@ class _Search:
             by_makespan=objective is Objective.MAKESPAN,
             seed=seed,
             is_over=self._is_over,
-            on_better=self._accept if on_improvement is not None else lambda _best, _status: None,
-            has_news=lambda: bool(hints),
+            on_better=self._accept if exchange.on_improvement else lambda _best, _status: None,
+            has_news=lambda: bool(exchange.hints),
             clock=clock,
         )
         self.status = self.annealer.status[0]
@@ -157,7 +168,7 @@ class _Search:
                 remaining_s = self.deadline - self.clock.now_s()
                 affordable = self.annealer.speed * remaining_s / _LEAST_ROUNDS
                 length = int(np.clip(affordable, _LEAST_AFFORDABLE, longest))
-            hint = self.hints.take() if self.hints is not None else None
+            hint = self.exchange.hints.take() if self.exchange.hints is not None else None
             if hint is not None:
                 for _ in range(max(1, _LEAST_FOLLOWED // length)):
                     left -= self.annealer.follow(hint, self.chain, max(0, min(left, length)))
@@ -225,7 +236,7 @@ class _Search:
                 yield copied(x), int(self.random.integers(len(x.order) + _MOST_SHAKEN))
 
     def _other_places(self) -> Iterator[tuple[int, int]]:
-        has_places = self.annealer.has_places
+        has_places = self.annealer.surroundings.has_places
         return other_places(self.indexed, self.champion) if has_places else iter(())
 
     def _evaluations_per_s(self, x: Decisions) -> float:
@@ -259,7 +270,7 @@ class _Search:
 
     def _may_go_on(self) -> bool:
         """Whether there is time; before the first round its best value says nothing."""
-        return self.clock.now_s() < self.deadline and not self.should_stop()
+        return self.clock.now_s() < self.deadline and not self.exchange.should_stop()
 
     def _is_over(self) -> bool:
         if not self._may_go_on():
@@ -280,5 +291,5 @@ class _Search:
     def _take(self, value: float, schedule: Schedule) -> None:
         if value < self.best_value:
             self.best_value, self.best_schedule = value, schedule
-            if self.on_improvement is not None:
-                self.on_improvement(value, schedule)
+            if self.exchange.on_improvement is not None:
+                self.exchange.on_improvement(value, schedule)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import work_before_s
-from tvm_xengine.solvers.backends.process import BackendRun
+from tvm_xengine.solvers.backends.process import BackendRun, News
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.events import BoundProven
 from tvm_xengine.solvers.program import Program
@@ -25,7 +25,7 @@ def run_for(
     options: BackendOptions,
     floor: float,
     *,
-    on_solution: Callable[[NDArray[np.float64]], None] | None = None,
+    on_solution: Callable[[NDArray[np.float64]], None] = lambda _x: None,
 ) -> Answer:
     """The answer of HiGHS, or the best so far once the task is over.
 
@@ -59,9 +59,7 @@ def run_for(
         program,
         options,
         floor=floor,
-        on_bound=risen,
-        on_incumbent=None if on_solution is None else lambda x, _value: on_solution(x),
-        on_work=worked,
+        news=News(on_incumbent=lambda x, _value: on_solution(x), on_bound=risen, on_work=worked),
         before_s=before_s,
     )
     return run.answer(task.board.stop)

@@ -10,7 +10,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.integers.rounding import centred, requantized
+from tvm_xengine.kernels.te.integers.rounding import Rounding, centred
 from tvm_xengine.kernels.te.integers.windows import Window
 
 
@@ -20,33 +20,27 @@ def integer_convolution(
     bias: te.Tensor,
     factor: te.Tensor,
     *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    outside: int,
-    zero: int,
-    lowest: int,
-    highest: int,
+    window: Window,
+    rounding: Rounding,
     output_shape: tuple[int, ...],
 ) -> te.Tensor:
     """A convolution, layout (batch, channel, space...), weight (out, in / groups, space...)."""
-    _, in_group, *kernel = [int(extent) for extent in weight.shape]
+    in_group = int(weight.shape[1])
+    groups = int(data.shape[1]) // in_group
     out_group = output_shape[1] // groups
     c = te.reduce_axis((0, in_group), name="c")
-    window = Window(tuple(kernel), strides, padding, dilation)
     k = window.axes()
 
     def term(n: Var, o: Var, *q: Var) -> Expr:
         channel = o // out_group * in_group + c if groups > 1 else c
-        value = window.read(data, (n, channel), q, k, outside)
+        value = window.read(data, (n, channel), q, k)
         return te.sum(value.astype("int32") * weight(o, c, *k).astype("int32"), axis=[c, *k])
 
     total = te.compute(output_shape, term, name="total")
 
     def element(n: Var, o: Var, *q: Var) -> Expr:
         scaled = (total(n, o, *q) + bias(o)).astype("float32") * factor(o)
-        return requantized(scaled, zero, lowest, highest)
+        return rounding.of(scaled)
 
     return te.compute(output_shape, element, name="convolved")
 
@@ -57,9 +51,7 @@ def integer_dense(
     bias: te.Tensor,
     factor: te.Tensor,
     *,
-    zero: int,
-    lowest: int,
-    highest: int,
+    rounding: Rounding,
 ) -> te.Tensor:
     """``data @ weight.T + bias`` over the last axis; weight (out, in)."""
     out, inner = [int(extent) for extent in weight.shape]
@@ -75,7 +67,7 @@ def integer_dense(
 
     def element(*i: Var) -> Expr:
         scaled = (total(*i) + bias(i[-1])).astype("float32") * factor(i[-1])
-        return requantized(scaled, zero, lowest, highest)
+        return rounding.of(scaled)
 
     return te.compute(shape, element, name="dense")
 
@@ -86,9 +78,7 @@ def integer_sum(
     *,
     zeros: tuple[int, ...],
     factors: tuple[float, ...],
-    zero: int,
-    lowest: int,
-    highest: int,
+    rounding: Rounding,
     output_shape: tuple[int, ...],
 ) -> te.Tensor:
     """The sum of two tensors that broadcast, each with a factor to the scale of the result."""
@@ -98,7 +88,7 @@ def integer_sum(
             _at(x, i, z).astype("float32") * tvm.tirx.const(f, "float32")
             for x, z, f in zip((left, right), zeros, factors, strict=True)
         ]
-        return requantized(terms[0] + terms[1], zero, lowest, highest)
+        return rounding.of(terms[0] + terms[1])
 
     return te.compute(output_shape, element, name="sum")
 
@@ -109,9 +99,7 @@ def integer_product(
     *,
     zeros: tuple[int, ...],
     factor: float,
-    zero: int,
-    lowest: int,
-    highest: int,
+    rounding: Rounding,
     output_shape: tuple[int, ...],
 ) -> te.Tensor:
     """The product of two tensors that broadcast, element by element."""
@@ -119,7 +107,7 @@ def integer_product(
     def element(*i: Var) -> Expr:
         whole = _at(left, i, zeros[0]) * _at(right, i, zeros[1])
         scaled = whole.astype("float32") * tvm.tirx.const(factor, "float32")
-        return requantized(scaled, zero, lowest, highest)
+        return rounding.of(scaled)
 
     return te.compute(output_shape, element, name="product")
 

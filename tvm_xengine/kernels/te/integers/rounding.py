@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-_LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
-"""Least and greatest number of each type."""
 
+@dataclass(frozen=True)
+class Rounding:
+    """From float32 to the whole numbers of a tensor with a zero point.
 
-def requantized(scaled: Expr, zero: int, lowest: int, highest: int, dtype: str = "int8") -> Expr:
-    """``clip(round_half_even(scaled) + zero, lowest, highest)``.
-
-    The bounds are applied first, which gives the same and keeps the conversion in range.
+    Attributes
+    ----------
+    lowest, highest
+        Bounds of the result; by default those of int8.
     """
-    bounded = tvm.tirx.max(scaled, tvm.tirx.const(float(lowest - zero), "float32"))
-    bounded = tvm.tirx.min(bounded, tvm.tirx.const(float(highest - zero), "float32"))
-    whole = tvm.tirx.nearbyint(bounded).astype("int32")
-    return (whole + tvm.tirx.const(zero, "int32")).astype(dtype)
+
+    zero: int
+    lowest: int = -128
+    highest: int = 127
+    dtype: str = "int8"
+
+    def of(self, scaled: Expr) -> Expr:
+        """``clip(round_half_even(scaled) + zero, lowest, highest)``.
+
+        The bounds are applied first, which gives the same and keeps the conversion in range.
+        """
+        bounded = tvm.tirx.max(scaled, tvm.tirx.const(float(self.lowest - self.zero), "float32"))
+        bounded = tvm.tirx.min(bounded, tvm.tirx.const(float(self.highest - self.zero), "float32"))
+        whole = tvm.tirx.nearbyint(bounded).astype("int32")
+        return (whole + tvm.tirx.const(self.zero, "int32")).astype(self.dtype)
 
 
 def centred(value: Expr, zero: int) -> Expr:
@@ -28,13 +42,11 @@ def centred(value: Expr, zero: int) -> Expr:
 
 def quantize(x: te.Tensor, *, scale: float, zero: int, signed: int = 1) -> te.Tensor:
     """``clip(round(x / scale) + zero)``, as QuantizeLinear of ONNX."""
-    dtype = "int8" if signed else "uint8"
+    rounding = Rounding(zero) if signed else Rounding(zero, 0, 255, "uint8")
     divisor = tvm.tirx.const(scale, "float32")
-
-    def element(*i: Var) -> Expr:
-        return requantized(tvm.tirx.div(x(*i), divisor), zero, *_LIMITS[dtype], dtype)
-
-    return te.compute(x.shape, element, name="quantized")
+    return te.compute(
+        x.shape, lambda *i: rounding.of(tvm.tirx.div(x(*i), divisor)), name="quantized"
+    )
 
 
 def dequantize(q: te.Tensor, *, scale: float, zero: int) -> te.Tensor:

@@ -10,7 +10,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.integers.rounding import requantized
+from tvm_xengine.kernels.te.integers.rounding import Rounding
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,24 @@ class Window:
     ----------
     padding
         Before each axis, then behind each.
+    outside
+        The value of every pixel outside the image.
     """
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
+    outside: int
 
     def axes(self) -> list[te.IterVar]:
         """Axes to reduce over."""
         return [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(self.extents)]
 
     def read(
-        self,
-        data: te.Tensor,
-        leading: Sequence[Expr],
-        q: Sequence[Expr],
-        k: Sequence[Expr],
-        value: int,
+        self, data: te.Tensor, leading: Sequence[Expr], q: Sequence[Expr], k: Sequence[Expr]
     ) -> Expr:
-        """The element at place `k` of the window at `q`, or `value` outside the image."""
+        """The element at place `k` of the window at `q`."""
         space = [int(extent) for extent in data.shape[2:]]
         at = [
             one * stride + place * step - before
@@ -57,25 +55,18 @@ class Window:
                 conditions.append(at[a] < extent)
         if not conditions:
             return data(*leading, *at)
-        outside = tvm.tirx.const(value, data.dtype)
+        outside = tvm.tirx.const(self.outside, data.dtype)
         return tvm.tirx.if_then_else(tvm.tirx.all(*conditions), data(*leading, *at), outside)
 
 
 def integer_max_pool(
-    data: te.Tensor,
-    *,
-    window: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    output_shape: tuple[int, ...],
+    data: te.Tensor, *, window: Window, output_shape: tuple[int, ...]
 ) -> te.Tensor:
     """The maximum of each window; scale and zero point stay."""
-    moved = Window(window, strides, padding, dilation)
-    k = moved.axes()
+    k = window.axes()
 
     def element(n: Var, c: Var, *q: Var) -> Expr:
-        return te.max(moved.read(data, (n, c), q, k, -128), axis=k)
+        return te.max(window.read(data, (n, c), q, k), axis=k)
 
     return te.compute(output_shape, element, name="maximum")
 
@@ -83,26 +74,22 @@ def integer_max_pool(
 def integer_mean_pool(
     data: te.Tensor,
     *,
-    window: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    data_zero: int,
+    window: Window,
     factor: float,
-    zero: int,
+    rounding: Rounding,
     output_shape: tuple[int, ...],
 ) -> te.Tensor:
-    """The mean of each window, whose padding counts as zeros."""
-    moved = Window(window, strides, padding, (1,) * len(window))
-    k = moved.axes()
+    """The mean of each window; outside the image is the zero point of the data."""
+    k, count = window.axes(), prod(window.extents)
 
     def term(n: Var, c: Var, *q: Var) -> Expr:
-        return te.sum(moved.read(data, (n, c), q, k, data_zero).astype("int32"), axis=k)
+        return te.sum(window.read(data, (n, c), q, k).astype("int32"), axis=k)
 
     total = te.compute(output_shape, term, name="total")
-    constant = tvm.tirx.const(prod(window) * data_zero, "int32")
-    scale = tvm.tirx.const(factor / prod(window), "float32")
+    constant = tvm.tirx.const(count * window.outside, "int32")
+    scale = tvm.tirx.const(factor / count, "float32")
 
     def element(*i: Var) -> Expr:
-        return requantized((total(*i) - constant).astype("float32") * scale, zero, -128, 127)
+        return rounding.of((total(*i) - constant).astype("float32") * scale)
 
     return te.compute(output_shape, element, name="mean")

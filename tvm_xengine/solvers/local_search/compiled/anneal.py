@@ -35,13 +35,14 @@ STATUS = np.dtype(
             "most_penalty",
             "feasible_share",
             "temperature",
+            "cooling",
         )
     ]
 )
 """One record: of the current decisions the ``value`` and the ``excess``; the ``best`` value within
 the budgets and the ``least_excess``; the value to which temperature and penalty are relative, the
 ``scale``; the penalty and its upper limit; the running ``feasible_share`` of decisions within
-the budgets; and the temperature."""
+the budgets; the temperature, and the ``cooling``: the factor by which each change lowers it."""
 
 
 def new_status(scale: float) -> Records:
@@ -60,18 +61,16 @@ def anneal(
     w: Scratch,
     c: RandomSource,
     status: Records,
-    cooling: float,
     evaluations: int,
-    places: bool,
 ) -> None:
-    """Improve `x` by random changes while the temperature falls by the factor `cooling` each.
+    """Improve `x` by random changes while the temperature falls.
 
     The best decisions within the budgets are left in `best`, or those that exceed them least
     as long as there are none. Calls can be cut into shorter ones without changing what happens.
     """
     for _ in range(evaluations):
-        status[0].temperature *= cooling
-        propose(g, n, x, w, c, status[0].excess > 0.0, places)
+        status[0].temperature *= status[0].cooling
+        propose(g, n, x, w, c, status[0].excess > 0.0)
         if c.logged[0] == 0:
             continue
         value, excess = decode(g, x, w)

@@ -123,9 +123,8 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
         stay = w.stay_of[g.read[k], d]
         w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-        begun = _write_on_timeline(
-            g, w, g.made[k], d, end, d, begun, g.tensor[g.made[k]].update_of >= 0
-        )
+        begun = _begin_stay(g, w, g.made[k], d, begun, g.tensor[g.made[k]].update_of >= 0)
+        _write_on_timeline(w, w.stay_of[g.made[k], d], d, end)
     return end, begun
 
 
@@ -146,7 +145,8 @@ def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[fl
     w.step[s].begin_us, w.step[s].end_us = start, end
     stay = w.stay_of[t, src]
     w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
-    begun = _write_on_timeline(g, w, t, d, end, stream, begun, overwrites)
+    begun = _begin_stay(g, w, t, d, begun, overwrites)
+    _write_on_timeline(w, w.stay_of[t, d], stream, end)
     return end, begun
 
 
@@ -158,26 +158,20 @@ def _readable_us(g: SearchView, w: Scratch, stay: int, stream: int) -> float:
 
 
 @inlined
-def _write_on_timeline(
-    g: SearchView,
-    w: Scratch,
-    t: int,
-    d: int,
-    end: float,
-    stream: int,
-    begun: int,
-    overwrites: bool,
-) -> int:
-    """Note a tensor that `stream` writes until `end`; returns how many stays have begun."""
+def _begin_stay(g: SearchView, w: Scratch, t: int, d: int, begun: int, overwrites: bool) -> int:
+    """Give a tensor the stay of the state that it overwrites, or a new one; returns how many have begun."""
     if overwrites:
         w.stay_of[t, d] = w.stay_of[g.tensor[t].update_of, d]
-    else:
-        w.stay_of[t, d] = begun
-        begun += 1
-    w.stay[w.stay_of[t, d]].written_us = end
-    w.stay[w.stay_of[t, d]].written_by = stream
-    w.stay[w.stay_of[t, d]].touched_us = end
-    return begun
+        return begun
+    w.stay_of[t, d] = begun
+    return begun + 1
+
+
+@inlined
+def _write_on_timeline(w: Scratch, stay: int, stream: int, end: float) -> None:
+    """Note a stay that `stream` writes until `end`."""
+    w.stay[stay].written_us, w.stay[stay].written_by = end, stream
+    w.stay[stay].touched_us = end
 
 
 @inlined

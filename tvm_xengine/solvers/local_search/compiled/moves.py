@@ -29,22 +29,20 @@ def propose(
     w: Scratch,
     c: RandomSource,
     exceeds: bool,
-    places: bool,
 ) -> None:
     """Change `x` at random; what `w` knows of the last decode guides the change.
 
     For the makespan a quarter is to a critical step, and where no budget is exceeded a quarter to the order.
-    More is evicted while a budget is exceeded. `places` says whether there are several
-    devices to compute on.
+    More is evicted while a budget is exceeded.
     """
     c.logged[0] = 0
     dice = below(c, 100)
-    timed = below(c, 4) if places and g.by_makespan else NONE
+    timed = below(c, 4) if n.has_places and g.by_makespan else NONE
     if timed == 0:
         shorten(g, n, x, w, c)
     elif timed == 1 and not exceeds:
         reorder(n, x, c)
-    elif places and dice < 15:
+    elif n.has_places and dice < 15:
         run_elsewhere(g, n, x, c)
     elif dice < 20:
         reorder(n, x, c)

@@ -6,7 +6,7 @@ import math
 
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
-from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.driver import Exchange, search
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.events import ScheduleFound
 from tvm_xengine.solvers.result import Limits, Objective
@@ -48,9 +48,7 @@ class _Turns:
             limits=Limits(self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed + number,
             start=self._start,
-            on_improvement=self._improve,
-            should_stop=self._should_stop,
-            hints=self.task.board.hints,
+            exchange=Exchange(self._improve, self._should_stop, self.task.board.hints),
         )
         if found is None:  # no decisions to begin from: nothing changes without news
             self.task.rest(self.task.options.tick_s)
@@ -64,7 +62,7 @@ class _Turns:
             limits=Limits(share * self.request.remaining_s, clock=self.request.limits.clock),
             seed=self.request.seed,
             start=self._start,
-            should_stop=self.is_over,
+            exchange=Exchange(should_stop=self.is_over),
         )
         if found is not None:
             self.task.post(ScheduleFound(found, "local-search"))

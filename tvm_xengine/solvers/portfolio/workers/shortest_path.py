@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tvm_xengine.solvers.astar.search import shortest_path
+from tvm_xengine.solvers.astar.search import Exchange, shortest_path
 from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.bound import bound_of_open_order
 from tvm_xengine.solvers.portfolio.context import Context
@@ -21,9 +21,11 @@ def find_shortest_path(task: Task) -> None:
     found = shortest_path(
         task.problem,
         task.request.objective,
-        known=lambda: task.best[0] if task.best else None,
-        should_stop=lambda: task.is_over,
-        on_bound=lambda bound: task.post(BoundProven(Proof(bound))),
+        Exchange(
+            known=lambda: task.best[0] if task.best else None,
+            should_stop=lambda: task.is_over,
+            on_bound=lambda bound: task.post(BoundProven(Proof(bound))),
+        ),
         clock=task.request.limits.clock,
     )
     if found is not None and found.is_over:
