@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.atomic_write import check_writable, write_atomically
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
@@ -34,6 +34,16 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     write_atomically(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new"
+
+
+def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        write_atomically(tmp_path / "loop", "new")
+    assert caught.value.filename == str(tmp_path / "loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        check_writable(tmp_path / "loop")
+    assert (tmp_path / "loop").is_symlink()
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:

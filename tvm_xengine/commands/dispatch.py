@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import takewhile
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,12 @@ def _require_own_files(arguments: Sequence[str]) -> None:
     for option, value in given:
         if option not in _WRITTEN or value == "-":
             continue
-        path = Path(value).resolve()
+        path = Path(realpath(value))
         for other, text in given:
             is_same = (option, value) == (other, text) or {option, other} == set(_CONTINUED)
             if is_same or text == "-" or (other not in _WRITTEN and not Path(text).is_file()):
                 continue
-            if Path(text).resolve() == path and not _is_device(path):
+            if Path(realpath(text)) == path and not _is_device(path):
                 reader = f"option {other}" if other else "the argument"
                 raise UsageError(
                     f"option {option}: {value} is also the file of {reader}; give each its own"

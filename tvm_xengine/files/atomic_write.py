@@ -28,7 +28,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
         With the name of the file, also where the system does not give it (no space left).
     """
     with naming(path):
-        _write(path.resolve(), content)
+        _write(_followed(path), content)
 
 
 def check_writable(path: Path) -> None:
@@ -40,7 +40,7 @@ def check_writable(path: Path) -> None:
         With the name of the file.
     """
     with naming(path):
-        target = path.resolve()
+        target = _followed(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not target.is_file():
@@ -60,6 +60,14 @@ def can_write_into(folder: Path) -> bool:
     except OSError:
         return False
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _followed(path: Path) -> Path:
+    """Where symbolic links lead to."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return target
 
 
 def _write(path: Path, content: bytes) -> None:

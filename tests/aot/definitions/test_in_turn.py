@@ -145,9 +145,11 @@ def test_each_element_has_its_own_number_of_turns() -> None:
 
 
 def test_functions_without_a_formula_are_those_of_scipy() -> None:
-    """Loops that end by their values, as they are lowered."""
-    order, at = np.array([2, 3, 2, 1.5, 4]), np.array([0.3, 40, -2.5, 7, np.nan])
+    """Loops that end by their values, as they are lowered; soon, however far below 0 they begin."""
+    order, at = np.array([2, 3, 2, 1.5, 4, 5]), np.array([0.3, 40, -2.5, 7, np.nan, -20.75])
     np.testing.assert_allclose(_zeta(order, at), special.zeta(order, at), rtol=1e-12)
+    far = _zeta(np.array([2.0, 3.0]), np.array([-1e12 - 0.25, -1e12 - 0.25]))
+    np.testing.assert_allclose(far, [2 * np.pi**2, -2 * np.pi**3], rtol=1e-9)
     assert _zeta(np.array([3.0]), np.array([-2.0])) == np.inf
 
 

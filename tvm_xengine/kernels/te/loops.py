@@ -194,7 +194,10 @@ _SERIES_FROM = 20.0
 
 
 def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
-    """The sum of 1 / (q + k)^s, by Euler and Maclaurin behind the first terms; NaN for s below 1."""
+    """The sum of 1 / (q + k)^s, by Euler and Maclaurin behind the first terms; NaN for s below 1.
+
+    What lies below 0 is the difference of two such sums, so that no loop is longer where q is far below.
+    """
     count, dtype = int(s.shape[0]), s.dtype
 
     def edge(s: Expr, q: Expr) -> Expr:
@@ -212,12 +215,22 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
     def tail(s: Expr, z: Expr) -> Expr:
         power = te.power(z, -s)
         value = power * z / (s - 1.0) + 0.5 * power
-        rising, factor = s, power / z
+        term = s * (power / z)
         for k, number in enumerate(BERNOULLI, 1):
-            value = value + rising * factor * (number / factorial(2 * k))
-            rising = rising * (s + (2.0 * k - 1.0)) * (s + 2.0 * k)
-            factor = factor / (z * z)
+            value = value + term * (number / factorial(2 * k))
+            term = term * ((s + (2.0 * k - 1.0)) / z) * ((s + 2.0 * k) / z)
         return value
+
+    def first(part: Expr, q: Expr) -> Expr:
+        """Where a part of the sum begins: all of it, or what is above 0, below 0, and not below `q`."""
+        fraction = -q - te.floor(-q)
+        after = select(part == 1, fraction, 1.0 - q)
+        return select(q > zero(q), q, select(part == 0, 1.0 - fraction, after))
+
+    def weight(part: Expr, s: Expr) -> Expr:
+        """The sign of what the part adds: powers of what is below 0 have that of (-1)^s."""
+        sign = const(1, s) - 2.0 * (s - 2.0 * te.floor(s * 0.5))
+        return select(part == 0, const(1, s), select(part == 1, sign, -sign))
 
     @script.prim_func(private=True, s_tir=True)
     def func(
@@ -230,13 +243,17 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
                 T.reads(s[v], q[v])
                 T.writes(y[v])
                 at = T.sblock_alloc_buffer((2,), dtype)
-                at[0] = edge(s[v], q[v])
-                at[1] = q[v]
-                y[v] = at[0]
-                if at[0] == T.cast(0, dtype):
-                    while at[1] < T.min(s[v], T.cast(1000, dtype)) + T.cast(_SERIES_FROM, dtype):
-                        y[v] = y[v] + T.pow(at[1], T.cast(0, dtype) - s[v])
-                        at[1] = at[1] + T.cast(1, dtype)
-                    y[v] = y[v] + tail(s[v], at[1])
+                y[v] = edge(s[v], q[v])
+                if y[v] == T.cast(0, dtype):
+                    for part in T.serial(3):
+                        if part == 0 or q[v] < T.cast(0, dtype):
+                            at[0] = first(part, q[v])
+                            at[1] = T.cast(0, dtype)
+                            while at[0] < T.min(s[v], T.cast(1000, dtype)) + T.cast(
+                                _SERIES_FROM, dtype
+                            ):
+                                at[1] = at[1] + T.pow(at[0], T.cast(0, dtype) - s[v])
+                                at[0] = at[0] + T.cast(1, dtype)
+                            y[v] = y[v] + weight(part, s[v]) * (at[1] + tail(s[v], at[0]))
 
     return func

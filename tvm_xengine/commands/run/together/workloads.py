@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -229,7 +230,7 @@ def _checked(workloads: Iterator[NamedWorkload]) -> tuple[NamedWorkload, ...]:
     writer: dict[Path, str] = {}
     for one in every:
         files: tuple[StateOptions | SaveOptions, ...] = (one.options.state, one.options.plan.save)
-        for path in {path.resolve() for file in files for _, path in _paths(file)}:
+        for path in {Path(realpath(path)) for file in files for _, path in _paths(file)}:
             if path in writer:
                 raise UsageError(
                     f"{one.name} and {writer[path]} would both write {path.name}; give each its own"
