@@ -35,9 +35,6 @@ _OLD_SCHEMAS = (1, 2, 3, 4)
 positive values only, in hot caches; rows of kernels whose threads slept between the calls; rows of
 kernels each of whose threads found in its own caches what it had written itself."""
 
-_UNSTABLE_RATIO = 0.2
-"""Rounds that lie further apart, relative to the label, are reported as unstable; chosen."""
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -97,11 +94,6 @@ class Measurement:
             raise ValueError(
                 f"{self.name}: compute_us {self.compute_us} lies outside {self.lo_us}..{self.hi_us}"
             )
-
-    @property
-    def is_unstable(self) -> bool:
-        """Whether the rounds disagree by more than a fifth."""
-        return self.hi_us - self.lo_us > _UNSTABLE_RATIO * self.compute_us
 
 
 @dataclass(frozen=True)

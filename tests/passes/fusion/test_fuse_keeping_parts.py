@@ -56,10 +56,10 @@ def test_a_convolution_of_another_layout_is_not_named() -> None:
 def test_the_rest_of_a_kernel_reads_what_was_taken_out_of_it() -> None:
     made_of = kernel_parts(lowered())
     assert made_of is not None
-    rest = without_parts(made_of, made=3, taken=frozenset({0}))
+    rest = without_parts(made_of, taken=frozenset({0}))
     assert rest is not None and rest.reads == (3, 2)
     assert len(rest.func.params) == 3
-    assert without_parts(made_of, made=5, taken=frozenset({0, 1, 2})) is None
+    assert without_parts(made_of, taken=frozenset({0, 1, 2})) is None
 
 
 def test_the_parts_do_not_change_what_a_kernel_is() -> None:

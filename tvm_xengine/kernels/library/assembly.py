@@ -86,7 +86,7 @@ def assemble(
     outputs = num_outputs(func)
     specs = tensor_specs(func)
     whole = kernel_parts(func) if outputs == 1 else None
-    rest = None if whole is None else without_parts(whole, claimed.made, claimed.taken)
+    rest = None if whole is None else without_parts(whole, claimed.taken)
     following = None if rest is None else _prepare_rest(rest, claimed, specs[-1], target)
     assembly = _Assembly(specs, claimed, calls, following)
     code = assembly.function()

@@ -28,13 +28,11 @@ class Rest:
     reads: tuple[int, ...]
 
 
-def without_parts(whole: KernelParts, made: int, taken: frozenset[int]) -> Rest | None:
+def without_parts(whole: KernelParts, taken: frozenset[int]) -> Rest | None:
     """The parts that are not `taken`, fused; None where nothing remains.
 
     Parameters
     ----------
-    made
-        Number of the value that the library makes.
     taken
         Positions of the parts that the library computes.
     """

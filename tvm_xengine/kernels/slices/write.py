@@ -118,7 +118,7 @@ class _Writer:
                 shares[value] = extent
                 one = tirx.IterVar(ir.Range(0, extent), one.var, one.iter_type)
             iter_vars.append(one)
-        inside = self._inside(number, block, is_whole=is_whole)
+        inside = self._inside(number, is_whole=is_whole)
         body: tirx.Stmt = s_tir.SBlockRealize(
             nest.iter_values,
             nest.predicate,
@@ -136,7 +136,7 @@ class _Writer:
             body = tirx.For(loop.loop_var, loop.min, extent, loop.kind, body)
         return body
 
-    def _inside(self, number: int, block: s_tir.SBlock, *, is_whole: bool) -> _Inside:
+    def _inside(self, number: int, *, is_whole: bool) -> _Inside:
         axis = self.division.shared[number].axis
         if is_whole or axis is None:
             return _Inside(self, {})

@@ -35,7 +35,7 @@ from tvm_xengine.kernels.onednn.program import Placed, Program, ProgramBuilder
 
 def layer_norm_forward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     """(data, gamma, beta) -> (output, mean, 1 / sqrt(variance + epsilon))."""
-    rows, row, column = _layouts(call, call.shapes[0], call.shapes[1], library)
+    rows, row, column = _layouts(call.shapes[0], call.shapes[1], library)
     epsilon = float(str(call.option["epsilon"]))
     norm = _forward(rows, row, epsilon, library)
     if norm is None:
@@ -62,7 +62,7 @@ def layer_norm_backward(call: LibraryCall, library: OnednnLibrary) -> Program | 
     """(output gradient, data, gamma, mean, inv_std) -> gradients of data, gamma and beta."""
     if call.option["wanted"] != (True, True, True):
         return None
-    rows, row, column = _layouts(call, call.shapes[1], call.shapes[2], library)
+    rows, row, column = _layouts(call.shapes[1], call.shapes[2], library)
     forward = _forward(rows, row, 0.0, library)  # the variance will hold epsilon already
     if forward is None:
         return None
@@ -102,7 +102,7 @@ def layer_norm_backward(call: LibraryCall, library: OnednnLibrary) -> Program | 
 
 
 def _layouts(
-    call: LibraryCall, data: tuple[int, ...], gamma: tuple[int, ...], library: OnednnLibrary
+    data: tuple[int, ...], gamma: tuple[int, ...], library: OnednnLibrary
 ) -> tuple[MemoryDesc, MemoryDesc, MemoryDesc]:
     """Rows of what is normalised, a number for each row, and one for each column."""
     count = math.prod(data[: len(data) - len(gamma)])
