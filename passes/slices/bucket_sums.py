@@ -11,7 +11,7 @@ from tvm_xengine.kernels.slices.flat import Shape, pack_kernel, sum_from_flat_ke
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
 from tvm_xengine.passes.slices.order_slices import Emitted, in_order_of_slices
 from tvm_xengine.passes.slices.slice_batch import SlicedStep
-from tvm_xengine.passes.slices.write_slices import SUM_OF_SHARES
+from tvm_xengine.passes.slices.slice_kernels import SUM_OF_SHARES
 from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.kernel_calls import kernel_call

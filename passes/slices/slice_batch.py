@@ -80,7 +80,7 @@ def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep 
     if not slicer.has_slices:
         return None
     divided = slicer.finished(func)
-    result = slicer.builder.get()
+    result = slicer.kernels.module
     result[func_name] = divided
     typed = relax.transform.Normalize()(result)
     sliced = relax.transform.DeadCodeElimination([func_name])(typed)

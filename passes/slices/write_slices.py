@@ -6,25 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
-from tvm_xengine.kernels.slices.copies import join_kernel, slice_kernel, sum_kernel
 from tvm_xengine.kernels.slices.pieces import Division, Piece
-from tvm_xengine.kernels.slices.write import piece_kernels
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
-from tvm_xengine.passes.slices.add_slices import adding_kernel
 from tvm_xengine.passes.slices.order_slices import Emitted, in_order_of_slices
 from tvm_xengine.passes.slices.reading import Reading
+from tvm_xengine.passes.slices.slice_kernels import SliceKernels, places_of_sums
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings, with_results
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_shape, static_tensor
 from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
-
-SUM_OF_SHARES = "sum_of_shares"
-"""How the names of kernels begin that add what shares of the batch have made."""
-JOIN_OF_SLICES = "join_slices"
-"""How the names of kernels begin that put slices one behind the other."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +34,12 @@ class SliceWriter:
     def __init__(
         self, mod: tvm.IRModule, func: relax.Function, reading: Reading, cut: BatchCut
     ) -> None:
-        self.builder = relax.BlockBuilder(mod.clone())
+        self.kernels = SliceKernels(mod, cut, reading.parts)
         self.reading, self.cut, self.parts = reading, cut, len(cut.samples)
         self.made: dict[ir.Var, _Made] = {param: _Made(param) for param in func.params}
         self.items: dict[relax.Var, list[_Made]] = {}
         self.emitted: list[Emitted] = []
         self.calls: dict[str, list[str]] = {}
-        self.kernels: dict[tuple[object, ...], ir.GlobalVar] = {}
-        self.of_slices: dict[tuple[int, int], tuple[tirx.PrimFunc, ...]] = {}
         bindings = single_block(func).bindings
         self.taken = {var.name for var in (*func.params, *(b.var for b in bindings))}
         self.has_slices = False
@@ -149,7 +140,7 @@ class SliceWriter:
                     for b in piece.inputs
                 ]
                 if self._adds(k):
-                    args += [found[-1][place] for place in _places_of_sums(piece)]
+                    args += [found[-1][place] for place in places_of_sums(piece)]
                 found.append(self._run(call, division, piece, k, args))
             for place, buffer in enumerate(piece.outputs):
                 if piece.is_whole:
@@ -174,12 +165,8 @@ class SliceWriter:
         shares = [one for k, one in enumerate(found) if not self._adds(k + 1)]
         if len(shares) == 1:
             return shares[0]
-        shape, dtype = static_tensor(shares[0].name, shares[0].ty)
-        key = ("sum", shape, dtype)
-        if key not in self.kernels:
-            func = sum_kernel(shape, dtype, len(shares))
-            self.kernels[key] = self.builder.add_func(func, SUM_OF_SHARES)
-        value = relax.call_tir(self.kernels[key], relax.Tuple(shares), shares[0].ty)
+        kernel = self.kernels.summed(*static_tensor(shares[0].name, shares[0].ty), len(shares))
+        value = relax.call_tir(kernel, relax.Tuple(shares), shares[0].ty)
         stem = shares[0].name.rpartition("_")[0]
         return self._bind(value, self._name(f"{stem}_summed"), None, shares[0].ty)
 
@@ -192,8 +179,9 @@ class SliceWriter:
         args: Sequence[relax.Expr],
     ) -> Sequence[relax.Expr]:
         """Emit a piece of a call for slice `k`; what it makes."""
-        symbol = self._kernel(call, division, piece, k)
-        func = self.builder.get()[symbol]
+        adds = self._adds(k) and bool(piece.sums)
+        symbol = self.kernels.piece(call.kernel.name_hint, division, piece, k or 0, adds=adds)
+        func = self.kernels.module[symbol]
         types = [
             relax.TensorType(list(map(int, param.ty.shape)), str(param.ty.dtype.dtype))
             for param in func.params[len(args) :]
@@ -213,36 +201,14 @@ class SliceWriter:
             for place, ty in enumerate(types)
         ]
 
-    def _kernel(
-        self, call: KernelCall, division: Division, piece: Piece, k: int | None
-    ) -> ir.GlobalVar:
-        """The kernel of a piece for slice `k`; all but the first add their sums to earlier ones."""
-        which = (id(division), division.pieces.index(piece))
-        if which not in self.of_slices:
-            self.of_slices[which] = piece_kernels(division, piece, self.cut.spans)
-        funcs = self.of_slices[which]
-        func = funcs[k or 0]
-        adds = self._adds(k) and bool(piece.sums)
-        key = (*which, next(n for n, one in enumerate(funcs) if one.same_as(func)), adds)
-        if key not in self.kernels:
-            name = call.kernel.name_hint
-            if adds:
-                func = adding_kernel(func, len(piece.inputs), _places_of_sums(piece))
-            self.kernels[key] = self.builder.add_func(func, f"{name}_slice{'_add' * adds}")
-        return self.kernels[key]
-
     def whole(self, var: ir.Var) -> relax.Expr:
         """The whole of a value, its slices joined where it came in those."""
         made = self.made[var]
         if made.whole is None and made.slices is not None:
-            shape, dtype = static_tensor(var.name, var.ty)
-            dimension = self.reading.dimension[var]
-            key = ("join", shape, dtype, dimension)
-            if key not in self.kernels:
-                shapes = [static_shape(one.ty) for one in made.slices]
-                func = join_kernel(shapes, dtype, dimension)
-                self.kernels[key] = self.builder.add_func(func, JOIN_OF_SLICES)
-            value = relax.call_tir(self.kernels[key], relax.Tuple(list(made.slices)), var.ty)
+            _, dtype = static_tensor(var.name, var.ty)
+            shapes = [static_shape(one.ty) for one in made.slices]
+            kernel = self.kernels.joined(shapes, dtype, self.reading.dimension[var])
+            value = relax.call_tir(kernel, relax.Tuple(list(made.slices)), var.ty)
             whole = self._bind(value, self._name(f"{var.name}_joined"), None, var.ty)
             self.made[var] = made = _Made(whole, made.slices)
         return made.whole
@@ -252,17 +218,11 @@ class SliceWriter:
         made = self.made[var]
         if made.slices is None:
             shape, dtype = static_tensor(var.name, var.ty)
-            unit = shape[dimension] // self.reading.parts
             slices = []
-            for number, span in enumerate(self.cut.spans):
-                key = ("slice", shape, dtype, dimension, number)
-                if key not in self.kernels:
-                    func = slice_kernel(
-                        shape, dtype, dimension, unit * span.first, unit * span.count
-                    )
-                    self.kernels[key] = self.builder.add_func(func, "take_slice")
+            for number in range(self.parts):
+                kernel = self.kernels.taken(shape, dtype, dimension, number)
                 ty = relax.TensorType(self._slice_shape(var, number), dtype)
-                value = relax.call_tir(self.kernels[key], relax.Tuple([made.whole]), ty)
+                value = relax.call_tir(kernel, relax.Tuple([made.whole]), ty)
                 slices.append(self._bind(value, self._name(var.name, number), number, ty))
             self.made[var] = _Made(made.whole, tuple(slices))
             return slices[k]
@@ -284,7 +244,3 @@ class SliceWriter:
         name = unused_name(name if k is None else f"{name}_{k + 1}of{self.parts}", self.taken)
         self.taken.add(name)
         return name
-
-
-def _places_of_sums(piece: Piece) -> tuple[int, ...]:
-    return tuple(place for place, b in enumerate(piece.outputs) if b in piece.sums)

@@ -19,7 +19,7 @@ from tvm_xengine.errors import (
     UnsupportedModelError,
 )
 from tvm_xengine.passes.slices.batch import batch_extent
-from tvm_xengine.passes.slices.write_slices import SUM_OF_SHARES
+from tvm_xengine.passes.slices.slice_kernels import SUM_OF_SHARES
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S
 from tvm_xengine.planning.messages import time_limit_message

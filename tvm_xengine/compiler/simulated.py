@@ -10,7 +10,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.passes.slices.batch import batch_extent
-from tvm_xengine.passes.slices.write_slices import JOIN_OF_SLICES, SUM_OF_SHARES
+from tvm_xengine.passes.slices.slice_kernels import JOIN_OF_SLICES, SUM_OF_SHARES
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
