@@ -1,3 +1,4 @@
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -137,8 +138,10 @@ def test_views_share_the_bytes_of_their_arena() -> None:
     assert not arena.guard_is_intact()
 
 
-def test_a_base_beyond_the_allocators_alignment_is_aligned() -> None:
-    arena = Arena(256, tvm.cpu(0), alignment_bytes=4096)
+@pytest.mark.parametrize("alignment_bytes", [64, 4096, 65536])
+def test_memory_of_the_processor_is_aligned_at_no_cost_up_to_a_page(alignment_bytes: int) -> None:
+    arena = Arena(256, tvm.cpu(0), alignment_bytes=alignment_bytes)
+    assert arena.allocated_bytes == 256 or alignment_bytes > mmap.PAGESIZE
     tensor = arena.view(ArenaView("cpu", 0, (64,), "float32"))
     assert tensor.numpy().shape == (64,)
-    assert tensor.data_ptr() % 4096 == 0
+    assert tensor.data_ptr() % alignment_bytes == 0
