@@ -41,6 +41,10 @@ WORKAROUNDS = (
             "tvm_xengine.kernels.lower.flatten_buffers",
             "tvm_xengine.kernels.schedules.gpu_rules",
         ),
+        (
+            "https://github.com/apache/tvm/issues/19524",
+            "https://github.com/apache/tvm/pull/20169",
+        ),
     ),
     Workaround(
         "single_conditions_of_sums_are_lost",
@@ -65,16 +69,22 @@ WORKAROUNDS = (
             "tvm_xengine.passes.lowering.name_kernels",
             "tvm_xengine.frontends.torch.aten.arithmetic",
         ),
+        ("https://github.com/apache/tvm/pull/17158",),
     ),
     Workaround(
         "quotients_of_floats_by_a_known_zero_are_refused",
         "TIR has no quotient by a zero that it knows, also where it is an infinity",
         ("tvm_xengine.passes.lowering.name_kernels", "tvm_xengine.training.composites"),
+        (
+            "https://github.com/apache/tvm/pull/13348",
+            "https://github.com/apache/tvm/issues/17745",
+        ),
     ),
     Workaround(
         "values_of_bfloat16_that_are_bound_stay",
         "BF16ComputeLegalize rewrites no Bind: bits of bfloat16 are compared as integers",
         ("tvm_xengine.kernels.lower.store_short_bindings",),
+        ("https://github.com/tile-ai/tvm/pull/70",),
     ),
     Workaround(
         "nested_lets_compile_for_ever",
@@ -98,11 +108,16 @@ WORKAROUNDS = (
         "LLVM is told that unsigned products do not wrap around, and comparisons of them are decided"
         " too early",
         ("tvm_xengine.kernels.te.randomness",),
+        ("https://github.com/apache/tvm/issues/12383",),
     ),
     Workaround(
         "fuse_tir_drops_functions_without_callers",
         "FuseTIR drops a fused function that no other function calls",
         ("tvm_xengine.kernels.library.rest",),
+        (
+            "https://github.com/apache/tvm/pull/16471",
+            "https://github.com/apache/tvm/pull/16565",
+        ),
     ),
     Workaround(
         "errors_of_a_pass_lose_their_class",
