@@ -7,7 +7,7 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,15 +145,21 @@ def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
 
 def default_model() -> ModelFile | None:
     """The model that comes with the package, as this machine calibrates it; None in a checkout without."""
-    from tvm_xengine.cost_models.models.model_file import (
-        read_model,  # its trees' library loads slowly
-    )
-
     if not SHIPPED_MODEL.exists():
         return None
     path = calibration_path()
     found = read_calibration(path) if path.exists() else None
-    return replace(read_model(SHIPPED_MODEL), calibration=found)
+    return replace(_shipped_model(SHIPPED_MODEL), calibration=found)
+
+
+@cache
+def _shipped_model(path: Path) -> ModelFile:
+    """Read once: it takes half a second, and every form of a step is predicted."""
+    from tvm_xengine.cost_models.models.model_file import (
+        read_model,  # its trees' library loads slowly
+    )
+
+    return read_model(path)
 
 
 def calibration_path() -> Path:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compiler.costing.costs import (
     Costs,
     KernelCosts,
+    known_kernels,
     measured_costs,
     predicted_costs,
 )
 from tvm_xengine.compiler.costing.step_caches import step_caches
-from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.kernel_choice import with_clearly_faster_kernels, with_fastest_kernels
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets, CostChoice
 from tvm_xengine.compiler.problem import make_problem, op_costs
@@ -19,7 +21,13 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.cost_models.prediction.correction import Correction
-from tvm_xengine.cost_models.prediction.predict import predict_by, predict_costs
+from tvm_xengine.cost_models.prediction.predict import (
+    default_model,
+    predict_by,
+    predict_costs,
+    predict_to_correct,
+)
+from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.scheduling.problem import Problem
 
 
@@ -74,14 +82,32 @@ def cost_step(
 ) -> CostedStep:
     """The step with costs from the source that `choice` is.
 
-    Measured costs also choose the faster kernel on devices with kernel source ``auto``. ``active`` starts
-    with predictions; `plan_costed` measures.
+    Costs also choose the faster kernel on devices with kernel source ``auto``, predicted ones where it is
+    clearly so. ``active`` starts with predictions, and what is measured already; `plan_costed` measures.
     """
-    fastest = lowered
-    if choice is CostChoice.MEASURED:
-        measured = _measured(lowered, stores, reporter)
-        fastest = with_fastest_kernels(lowered, measured, stores.tuned)
+    match choice:
+        case CostChoice.MEASURED:
+            measured = _measured(lowered, stores, reporter)
+            fastest = with_fastest_kernels(lowered, measured, stores.tuned)
+        case CostChoice.PREDICTED | CostChoice.ACTIVE:
+            known = _known(lowered, choice, stores)
+            fastest = with_clearly_faster_kernels(lowered, known, stores.tuned)
+        case _:
+            fastest = lowered
     return replace(cost_kernels(fastest, choice, stores, reporter), offered=lowered)
+
+
+def _known(lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores) -> KernelCosts:
+    """What is known of kernels without measuring: predictions, and with ``active`` earlier measurements."""
+    caches, measured = step_caches(lowered), _measured(lowered, stores, Reporter())
+
+    def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
+        predicted, _ = predict_to_correct(kernels, default_model(), caches)
+        if choice is CostChoice.PREDICTED:
+            return predicted
+        return {**predicted, **measured(known_kernels(kernels, stores.measurements, caches))}
+
+    return costs
 
 
 def _measured(lowered: LoweredStep, stores: Stores, reporter: Reporter) -> KernelCosts:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.kernels import variants_s, with_needed_variants, with_variants
+from tvm_xengine.compiler.kernel_choice import kernels_with_choice
+from tvm_xengine.compiler.lean.kernels import (
+    KERNEL_S,
+    variants_s,
+    with_needed_variants,
+    with_variants,
+)
 from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
@@ -147,7 +153,8 @@ class TimeLeft:
 def cut_s(step: LoweredStep, parts: int) -> float:
     """Processor time that a cut of a step in so many slices is expected to take."""
     ops = parts * len(step.extraction.graph.ops)
-    return _CUT_S_PER_KERNEL * len(step.kernels) + _CUT_S_PER_OP * ops
+    compared_s = KERNEL_S * len(kernels_with_choice(step))
+    return _CUT_S_PER_KERNEL * len(step.kernels) + compared_s + _CUT_S_PER_OP * ops
 
 
 def forms(

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.kernel_choice import KernelKey, generated_kernels
+from tvm_xengine.compiler.kernel_choice import (
+    KernelKey,
+    generated_kernels,
+    kernels_with_choice,
+)
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.sources import AUTO
 from tvm_xengine.solvers.working_set import working_sets
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 _TRIFLE_RATIO = 0.01
 """Less workspace than this share of the largest op's bytes is no reason for a slower kernel."""
-_VARIANT_S = 0.05
+KERNEL_S = 0.05
 """To make a kernel that this process has not made before: ResNet-8 has 24 for 1.2 s."""
 
 
@@ -71,11 +74,8 @@ def may_take_variants(costed: CostedStep) -> bool:
 
 def variants_s(costed: CostedStep) -> float:
     """Processor time to make these kernels (:func:`with_variants`)."""
-    step = costed.lowered
-    return _VARIANT_S * sum(
-        step.kernels[key].library is not None and AUTO in step.platform.device(key[1]).kernels
-        for key in _with_much_workspace(costed)
-    )
+    much = _with_much_workspace(costed)
+    return KERNEL_S * sum(key in much for key in kernels_with_choice(costed.lowered))
 
 
 def _with_much_workspace(costed: CostedStep) -> Collection[KernelKey]:
