@@ -38,8 +38,8 @@ SOURCES: Mapping[str, str] = {
 The order is that of `AUTO`; generated code, which has every kernel, is last."""
 
 AUTO = "auto"
-"""Every source of `SOURCES` that computes for the device, in that order. Where costs are measured,
-:func:`~tvm_xengine.compiler.kernel_choice.with_fastest_kernels` then takes the faster kernel of each."""
+"""Every source of `SOURCES` that computes for the device, in that order. Where costs are measured
+or predicted, :mod:`tvm_xengine.compiler.kernel_choice` then takes the faster kernel of each."""
 
 ENTRY_POINTS = "tvm_xengine.kernel_sources"
 """Group of entry points in which other packages name their sources."""
