@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 # What takes long to import is imported once interrupts are taken.
+from tvm_xengine.checks.printable import printable
 from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
 from tvm_xengine.processes.launched import is_launched
 from tvm_xengine.processes.torch_later import load_torch_later
@@ -108,7 +109,7 @@ def _failed(error: Exception, reports: Path) -> int:
 
 def _say(sentence: str) -> None:
     try:
-        print(f"tvm-xengine: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"tvm-xengine: {printable(sentence)}", file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         _takes_nothing(sys.stderr)
 

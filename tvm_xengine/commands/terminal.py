@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tvm_xengine.checks.printable import printable
 from tvm_xengine.commands.arguments.options import OutputOptions
 from tvm_xengine.files.atomic_write import check_writable
 
@@ -33,7 +34,7 @@ class Terminal:
     """
 
     def __init__(self, options: OutputOptions) -> None:
-        from rich.console import Console
+        from tvm_xengine.commands.printable_console import PrintableConsole
 
         if options.json not in (None, STANDARD_OUTPUT):
             check_writable(options.json)
@@ -41,7 +42,7 @@ class Terminal:
         logging.getLogger("tvm_xengine").setLevel(
             logging.ERROR if options.quiet else logging.NOTSET
         )
-        self.console: Console = Console(
+        self.console: Console = PrintableConsole(
             quiet=options.quiet, stderr=options.json == STANDARD_OUTPUT, highlight=False
         )
 
@@ -68,7 +69,7 @@ class Terminal:
 
     def _say(self, sentence: str) -> None:
         if not self.console.quiet:
-            print(f"tvm-xengine: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"tvm-xengine: {printable(sentence)}", file=sys.stderr, flush=True)  # noqa: T201
 
     @contextmanager
     def reporting(self) -> Iterator[Reporter]:
