@@ -16,8 +16,6 @@ from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import StopReason
 
-_MEASURED = (CostSource.MEASURED, CostSource.CACHED)
-
 Costs = Mapping[str, OpCost]
 """By the symbol of the kernel."""
 
@@ -132,7 +130,7 @@ def plan_actively(
         if not run.found:
             raise
         plan = _best_so_far(run)
-    known = sum(cost.source in _MEASURED for cost in run.costs.values())
+    known = sum(cost.source.is_measured for cost in run.costs.values())
     return ActivePlan(plan, known, len(planning.kernels), run.rounds)
 
 
@@ -211,7 +209,7 @@ class _Run:
         spread = {
             symbol: (costs[symbol].hi_us - costs[symbol].lo_us) * count
             for symbol, count in uses.items()
-            if costs[symbol].source not in _MEASURED
+            if not costs[symbol].source.is_measured
         }
         total_us = sum(costs[symbol].compute_us * count for symbol, count in uses.items())
         allowed = self.limits.uncertain_ratio * total_us
@@ -252,7 +250,7 @@ def _cheapest(problem: Problem, plans: Sequence[Plan]) -> Schedule | None:
 def _optimistic(costs: Costs) -> Costs:
     return {
         symbol: cost
-        if cost.source in _MEASURED
+        if cost.source.is_measured
         else replace(cost, compute_us=max(cost.lo_us, 1e-3), interval_us=None)
         for symbol, cost in costs.items()
     }

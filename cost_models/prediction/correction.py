@@ -23,8 +23,6 @@ COMMON_DEVIATION = {
 }
 """What the logarithms of all errors on a device have in common."""
 
-_MEASURED = (CostSource.MEASURED, CostSource.CACHED)
-
 
 @dataclass(frozen=True)
 class Correction:
@@ -52,7 +50,7 @@ class Correction:
 
     def corrected(self, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
         """`costs` with what follows from the measured ones for those that are not."""
-        is_known = [costs[symbol].source in _MEASURED for symbol in self.symbols]
+        is_known = [costs[symbol].source.is_measured for symbol in self.symbols]
         known, others = (
             np.flatnonzero(rows).tolist() for rows in (is_known, np.logical_not(is_known))
         )

@@ -42,7 +42,8 @@ def with_fastest_kernels(
     tuned
         Schedules for generated kernels.
     clear_ratio
-        A generated kernel is taken where its time is below that of the library's by this factor.
+        A generated kernel is taken where its time is below that of the library's by this factor, or where
+        both are measured at all.
     only
         Leaves all other kernels as they are.
     """
@@ -53,7 +54,8 @@ def with_fastest_kernels(
     def is_faster(kernel: DeviceKernel, library: DeviceKernel) -> bool:
         ours, theirs = by_symbol[kernel.symbol], by_symbol[library.symbol]
         is_guess = is_unknown(ours) or is_unknown(theirs)
-        return not is_guess and ours.compute_us < clear_ratio * theirs.compute_us
+        ratio = 1.0 if ours.source.is_measured and theirs.source.is_measured else clear_ratio
+        return not is_guess and ours.compute_us < ratio * theirs.compute_us
 
     faster = {key: one for key, one in generated.items() if is_faster(one, step.kernels[key])}
     return replace(step, kernels={**step.kernels, **faster})
@@ -63,11 +65,11 @@ def with_clearly_faster_kernels(
     step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
 ) -> LoweredStep:
     """The same by predictions: only where the difference is clear, and where the time is."""
-    heavy = _most_of_the_time(step, costs)
+    heavy = most_of_the_time(step, costs)
     return with_fastest_kernels(step, costs, tuned, clear_ratio=_CLEAR_RATIO, only=heavy)
 
 
-def _most_of_the_time(step: LoweredStep, costs: KernelCosts) -> Collection[KernelKey]:
+def most_of_the_time(step: LoweredStep, costs: KernelCosts) -> Collection[KernelKey]:
     """The fewest kernels of libraries that are most of the time of these on their device."""
     ops, chosen = Counter(step.extraction.kernels.values()), set[KernelKey]()
     keys = kernels_with_choice(step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tvm_xengine.compiler.costing.compare import with_compared_kernels
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.lean.better_form import (
@@ -20,7 +21,7 @@ from tvm_xengine.compiler.lean.better_form import (
 from tvm_xengine.compiler.lean.forms import TimeLeft, best_forms, forms, least_value
 from tvm_xengine.compiler.lean.kernels import with_needed_variants
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.compiler.options import CompileOptions
+from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
@@ -83,6 +84,8 @@ def plan_costed(
     on how busy the machine is (:func:`best_forms`).
     """
     check_energy(costed.problem.platform, options.objective)
+    if costed.choice is CostChoice.ACTIVE:
+        costed = with_compared_kernels(costed, stores, reporter)
     fitting, limits = with_needed_variants(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if may_take_other_form(options):

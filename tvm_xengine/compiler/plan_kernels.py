@@ -144,7 +144,11 @@ def _plan_with_active_costs(
     )
     if costed.correction is not None:
         planning = replace(planning, correct=costed.correction.corrected)
-    known = known_kernels(lowered.distinct, cache, caches)
+    known = [
+        kernel
+        for kernel in known_kernels(lowered.distinct, cache, caches)
+        if not costed.costs[kernel.symbol].source.is_measured
+    ]
     found = plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
     result = replace(found.plan.result, solve_s=solved_s)
     return replace(found, plan=replace(found.plan, result=result))

@@ -44,6 +44,11 @@ class CostSource(Enum):
     ROOFLINE = "roofline"
     GIVEN = "given"
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether the kernel itself was timed, now or before."""
+        return self in (CostSource.MEASURED, CostSource.CACHED)
+
 
 @dataclass(frozen=True)
 class OpCost:

@@ -90,14 +90,16 @@ def cost_step(
             measured = _measured(lowered, stores, reporter)
             fastest = with_fastest_kernels(lowered, measured, stores.tuned)
         case CostChoice.PREDICTED | CostChoice.ACTIVE:
-            known = _known(lowered, choice, stores)
+            known = known_costs(lowered, choice, stores)
             fastest = with_clearly_faster_kernels(lowered, known, stores.tuned)
         case _:
             fastest = lowered
     return replace(cost_kernels(fastest, choice, stores, reporter), offered=lowered)
 
 
-def _known(lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores) -> KernelCosts:
+def known_costs(
+    lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores
+) -> KernelCosts:
     """What is known of kernels without measuring: predictions, and with ``active`` earlier measurements."""
     caches, measured = step_caches(lowered), _measured(lowered, stores, Reporter())
 
