@@ -144,8 +144,7 @@ TABLES = (
         "Training steps on made-up devices (`benchmarks/solvers/training_graphs.py`) and random layered"
         " graphs, solved by the portfolio for 30 s. `devices`: one; two over PCIe or shared memory; one and"
         " flash. `ratio` is the share of what keep-all needs beside the state. `value` and `bound` are"
-        " divided by the sum of every op at its fastest device. At d7a103cb another program took one of the"
-        " two cores.",
+        " divided by the sum of every op at its fastest device.",
         "python -m benchmarks.solvers.proofs",
         ("graph", "devices", "ratio", "objective"),
     ),
