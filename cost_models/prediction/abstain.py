@@ -10,11 +10,9 @@ or half of what is said. 96 % of the kernels of families that are not locked are
 
 UNKNOWN = "unknown, measure"
 
-_GUESSES = (CostSource.PREDICTED, CostSource.TRANSFERRED)
-
 
 def is_unknown(cost: OpCost) -> bool:
     """Whether a cost is a typical roofline, or a prediction whose interval is wider than that."""
     if cost.source is CostSource.ROOFLINE:
         return True
-    return cost.source in _GUESSES and cost.hi_us > MOST_WIDTH_RATIO * cost.lo_us
+    return cost.source.is_predicted and cost.hi_us > MOST_WIDTH_RATIO * cost.lo_us

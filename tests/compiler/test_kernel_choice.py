@@ -41,9 +41,9 @@ def lowered(training: TrainingStep, *kernels: str) -> LoweredStep:
     return lower_step(training.mod, Platform((device,)))
 
 
-def costs(by_source: Mapping[str, float]):
+def costs(by_source: Mapping[str, float], source: CostSource = CostSource.MEASURED):
     def of(kernels: Sequence[DeviceKernel]) -> dict[str, OpCost]:
-        return {kernel.symbol: OpCost(by_source[kernel.source]) for kernel in kernels}
+        return {k.symbol: OpCost(by_source[k.source], source=source) for k in kernels}
 
     return of
 
@@ -84,11 +84,13 @@ def test_a_device_that_names_its_sources_keeps_their_order(lenet: TrainingStep) 
 
 
 def test_predictions_choose_where_the_difference_is_clear(lenet: TrainingStep) -> None:
-    step = lowered(lenet, "auto")
+    step, predicted = lowered(lenet, "auto"), CostSource.PREDICTED
     assert sources(
-        with_clearly_faster_kernels(step, costs({"onednn": 1.0, "tir": 0.9}))
+        with_clearly_faster_kernels(step, costs({"onednn": 1.0, "tir": 0.9}, predicted))
     ) == sources(step)
-    chosen = sources(with_clearly_faster_kernels(step, costs({"onednn": 1.0, "tir": 0.5})))
+    chosen = sources(
+        with_clearly_faster_kernels(step, costs({"onednn": 1.0, "tir": 0.5}, predicted))
+    )
     from_library = [name for name, source in sources(step).items() if source == "onednn"]
     taken = [name for name in from_library if chosen[name] == "tir"]
     # All calls cost the same here, so that a twentieth of them is not looked at.

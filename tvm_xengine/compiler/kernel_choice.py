@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tvm_xengine.compiler.costing.costs import KernelCosts
+from tvm_xengine.compiler.costing.costs import Costs, KernelCosts
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.cost_models.prediction.abstain import is_unknown
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -24,12 +24,7 @@ _SHARE_COMPARED = 0.95
 
 
 def with_fastest_kernels(
-    step: LoweredStep,
-    costs: KernelCosts,
-    tuned: TunedSchedules | None = None,
-    *,
-    clear_ratio: float = 1.0,
-    only: Collection[KernelKey] | None = None,
+    step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
 ) -> LoweredStep:
     """The step with the faster kernel on each device that leaves the choice (``auto``).
 
@@ -41,32 +36,43 @@ def with_fastest_kernels(
         Of library and generated kernels; they must be comparable.
     tuned
         Schedules for generated kernels.
-    clear_ratio
-        A generated kernel is taken where its time is below that of the library's by this factor, or where
-        both are measured at all.
-    only
-        Leaves all other kernels as they are.
     """
-    generated = generated_kernels(step, step.kernels, tuned, only)
-    compared = [kernel for key in generated for kernel in (step.kernels[key], generated[key])]
-    by_symbol = costs(compared)
-
-    def is_faster(kernel: DeviceKernel, library: DeviceKernel) -> bool:
-        ours, theirs = by_symbol[kernel.symbol], by_symbol[library.symbol]
-        is_guess = is_unknown(ours) or is_unknown(theirs)
-        ratio = 1.0 if ours.source.is_measured and theirs.source.is_measured else clear_ratio
-        return not is_guess and ours.compute_us < ratio * theirs.compute_us
-
-    faster = {key: one for key, one in generated.items() if is_faster(one, step.kernels[key])}
-    return replace(step, kernels={**step.kernels, **faster})
+    generated = generated_kernels(step, step.kernels, tuned)
+    return with_faster_of(step, generated, costs(_compared(step, generated)))
 
 
 def with_clearly_faster_kernels(
     step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
 ) -> LoweredStep:
     """The same by predictions: only where the difference is clear, and where the time is."""
-    heavy = most_of_the_time(step, costs)
-    return with_fastest_kernels(step, costs, tuned, clear_ratio=_CLEAR_RATIO, only=heavy)
+    generated = generated_kernels(step, step.kernels, tuned, most_of_the_time(step, costs))
+    return with_faster_of(step, generated, costs(_compared(step, generated)))
+
+
+def with_faster_of(
+    step: LoweredStep, generated: Mapping[KernelKey, DeviceKernel], costs: Costs
+) -> LoweredStep:
+    """The step with the generated kernels that are faster than its own, clearly so by predictions.
+
+    Parameters
+    ----------
+    costs
+        Of both, by symbol. What a model has no ground for is no reason for a choice.
+    """
+
+    def is_faster(kernel: DeviceKernel, library: DeviceKernel) -> bool:
+        ours, theirs = costs[kernel.symbol], costs[library.symbol]
+        is_guess = is_unknown(ours) or is_unknown(theirs)
+        is_predicted = ours.source.is_predicted or theirs.source.is_predicted
+        ratio = _CLEAR_RATIO if is_predicted else 1.0
+        return not is_guess and ours.compute_us < ratio * theirs.compute_us
+
+    faster = {key: one for key, one in generated.items() if is_faster(one, step.kernels[key])}
+    return replace(step, kernels={**step.kernels, **faster})
+
+
+def _compared(step: LoweredStep, generated: Mapping[KernelKey, DeviceKernel]) -> list[DeviceKernel]:
+    return [kernel for key, made in generated.items() for kernel in (step.kernels[key], made)]
 
 
 def most_of_the_time(step: LoweredStep, costs: KernelCosts) -> Collection[KernelKey]:

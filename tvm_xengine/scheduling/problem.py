@@ -49,6 +49,11 @@ class CostSource(Enum):
         """Whether the kernel itself was timed, now or before."""
         return self in (CostSource.MEASURED, CostSource.CACHED)
 
+    @property
+    def is_predicted(self) -> bool:
+        """Whether a model that has learned says so."""
+        return self in (CostSource.PREDICTED, CostSource.TRANSFERRED)
+
 
 @dataclass(frozen=True)
 class OpCost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep, known_costs
@@ -13,7 +13,7 @@ from tvm_xengine.compiler.kernel_choice import (
     KernelKey,
     generated_kernels,
     most_of_the_time,
-    with_clearly_faster_kernels,
+    with_faster_of,
 )
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
@@ -43,21 +43,20 @@ def with_compared_kernels(costed: CostedStep, stores: Stores, reporter: Reporter
     measure = measured_costs(
         stores.measurements, store=stores.kernels, reporter=reporter, caches=step_caches(offered)
     )
+    now: dict[str, OpCost] = {}
     for _ in range(_ROUNDS):
         wanted = _undecided(pairs, costs, costed)
         if not wanted:
             break
-        costs.update(measure(wanted))
+        now |= measure(wanted)
+        costs |= now
+    if not now:
+        return costed
 
-    def all_known(kernels: Sequence[DeviceKernel], /) -> Costs:
-        missing = [kernel for kernel in kernels if kernel.symbol not in costs]
-        return {**known(missing), **costs}
-
-    fastest = with_clearly_faster_kernels(offered, all_known, stores.tuned)
-    compared = costed.with_kernels(replace(fastest, variants={}), stores, Reporter())
-    measured = {s: cost for s, cost in costs.items() if cost.source.is_measured}
-    now = {symbol: measured.get(symbol, cost) for symbol, cost in compared.costs.items()}
-    return replace(compared, costs=now, problem=compared.with_costs(now))
+    fastest = with_faster_of(offered, generated, costs)
+    compared = costed.with_kernels(fastest, stores, Reporter())
+    both = {symbol: now.get(symbol, cost) for symbol, cost in compared.costs.items()}
+    return replace(compared, costs=both, problem=compared.with_costs(both))
 
 
 def _undecided(pairs: _Pairs, costs: Costs, costed: CostedStep) -> list[DeviceKernel]:
