@@ -300,12 +300,12 @@ def test_the_chosen_layers_train_in_c_as_in_pytorch_with_the_others_frozen(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flash_kib", "least_score", "most_score"), [(1024, 5.5, 6.5), (190, 5.0, 5.0)]
+    ("flash_kib", "least_score", "most_score"), [(1024, 5.5, 6.5), (212, 5.0, 5.0)]
 )
 def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
     flash_kib: int, least_score: float, most_score: float, tmp_path: Path
 ) -> None:
-    """All layers in float32 take 305 KiB of flash; behind an early trained layer nothing is int8."""
+    """All in float32 take 305 KiB of flash, and code 22; behind an early trained layer nothing is int8."""
     need_tools("host")
     model = {"batch_size": 2, "size": 8, "loss": "cross_entropy", "optimizer": "sgd"}
     training = xe.training_step("resnet8", **model)
