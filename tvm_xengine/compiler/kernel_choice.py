@@ -38,15 +38,15 @@ def with_fastest_kernels(
         Schedules for generated kernels.
     """
     generated = generated_kernels(step, step.kernels, tuned)
-    return with_faster_of(step, generated, costs(_compared(step, generated)))
+    return with_faster_of(step, generated, costs(compared_kernels(step, generated)))
 
 
 def with_clearly_faster_kernels(
     step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
 ) -> LoweredStep:
     """The same by predictions: only where the difference is clear, and where the time is."""
-    generated = generated_kernels(step, step.kernels, tuned, most_of_the_time(step, costs))
-    return with_faster_of(step, generated, costs(_compared(step, generated)))
+    generated = heavy_generated_kernels(step, costs, tuned)
+    return with_faster_of(step, generated, costs(compared_kernels(step, generated)))
 
 
 def with_faster_of(
@@ -71,11 +71,21 @@ def with_faster_of(
     return replace(step, kernels={**step.kernels, **faster})
 
 
-def _compared(step: LoweredStep, generated: Mapping[KernelKey, DeviceKernel]) -> list[DeviceKernel]:
+def heavy_generated_kernels(
+    step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None
+) -> Mapping[KernelKey, DeviceKernel]:
+    """Generated kernels in place of those of libraries that are most of the time."""
+    return generated_kernels(step, step.kernels, tuned, _most_of_the_time(step, costs))
+
+
+def compared_kernels(
+    step: LoweredStep, generated: Mapping[KernelKey, DeviceKernel]
+) -> list[DeviceKernel]:
+    """The generated kernels, and those of the step that they would replace."""
     return [kernel for key, made in generated.items() for kernel in (step.kernels[key], made)]
 
 
-def most_of_the_time(step: LoweredStep, costs: KernelCosts) -> Collection[KernelKey]:
+def _most_of_the_time(step: LoweredStep, costs: KernelCosts) -> Collection[KernelKey]:
     """The fewest kernels of libraries that are most of the time of these on their device."""
     ops, chosen = Counter(step.extraction.kernels.values()), set[KernelKey]()
     keys = kernels_with_choice(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -191,23 +191,21 @@ class Arena:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
         self.device = device
-        self._memory: HostMemory | DeviceMemory | FileMemory
         is_on_host = device.dlpack_device_type() == _HOST
-        own_device = PINNED if is_on_host and is_pinned else device
-        if folder is not None and memory is None:
-            aligned_bytes = alignment_bytes  # places in a file count from its beginning
-        elif memory is not None or (is_on_host and own_device != PINNED):
-            aligned_bytes = mmap.PAGESIZE
-        else:
-            aligned_bytes = _ALLOCATOR_ALIGNMENT_BYTES
-        is_aligned = alignment_bytes <= aligned_bytes
-        total_bytes = size_bytes + guard_bytes + (0 if is_aligned else alignment_bytes)
+        make: Callable[[int], HostMemory | DeviceMemory | FileMemory]
         if memory is not None:
-            self._memory = memory(total_bytes)
+            make, aligned_bytes = memory, mmap.PAGESIZE
         elif folder is not None:
-            self._memory = FileMemory(total_bytes, folder, alignment_bytes=alignment_bytes)
+            make = partial(FileMemory, folder=folder, alignment_bytes=alignment_bytes)
+            aligned_bytes = alignment_bytes  # places in a file count from its beginning
+        elif is_on_host and not is_pinned:
+            make, aligned_bytes = partial(HostMemory, device=device), mmap.PAGESIZE
+        elif is_on_host:
+            make, aligned_bytes = partial(HostMemory, device=PINNED), _ALLOCATOR_ALIGNMENT_BYTES
         else:
-            self._memory = (HostMemory if is_on_host else DeviceMemory)(total_bytes, own_device)
+            make, aligned_bytes = partial(DeviceMemory, device=device), _ALLOCATOR_ALIGNMENT_BYTES
+        is_aligned = alignment_bytes <= aligned_bytes
+        self._memory = make(size_bytes + guard_bytes + (0 if is_aligned else alignment_bytes))
         self._first_byte = 0 if is_aligned else -self._memory.address % alignment_bytes
         self._bytes = self.view(ArenaView("", 0, (size_bytes + guard_bytes,), "uint8"))
 

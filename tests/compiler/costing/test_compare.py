@@ -98,21 +98,22 @@ def test_the_faster_one_of_two_that_are_alike_is_found_by_measuring(
         }
 
 
-def test_a_clear_difference_is_not_measured(
-    step: LoweredStep, stores: Stores, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("predicted_us", "spread"),
+    [
+        pytest.param(30.0, 1.5, id="a clear difference"),
+        pytest.param(10.0, 3.0, id="no ground for a prediction"),
+    ],
+)
+def test_other_kernels_are_not_measured(
+    step: LoweredStep,
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
+    predicted_us: float,
+    spread: float,
 ) -> None:
     before, found, measured = compared(
-        step, stores, monkeypatch, predicted_us=30.0, spread=1.5, measured_us=1.0
-    )
-    assert not measured
-    assert found is before
-
-
-def test_what_the_model_has_no_ground_for_is_not_measured_for_a_choice(
-    step: LoweredStep, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, found, measured = compared(
-        step, stores, monkeypatch, predicted_us=10.0, spread=3.0, measured_us=1.0
+        step, stores, monkeypatch, predicted_us=predicted_us, spread=spread, measured_us=1.0
     )
     assert not measured
     assert found is before

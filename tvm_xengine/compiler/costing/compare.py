@@ -11,8 +11,8 @@ from tvm_xengine.compiler.costing.costs import Costs, measured_costs
 from tvm_xengine.compiler.costing.step_caches import step_caches
 from tvm_xengine.compiler.kernel_choice import (
     KernelKey,
-    generated_kernels,
-    most_of_the_time,
+    compared_kernels,
+    heavy_generated_kernels,
     with_faster_of,
 )
 from tvm_xengine.compiler.reporter import Reporter
@@ -30,16 +30,15 @@ _Pairs = Mapping[KernelKey, tuple[DeviceKernel, DeviceKernel]]
 
 
 def with_compared_kernels(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
-    """The step with the faster kernel of each pair that may matter, both of which are measured.
+    """The step with the faster kernel of each pair; pairs that may matter are measured.
 
-    Of MobileNetV2's 192 kernels 16 are, of ResNet-8's 54 eight.
+    These are 16 of the 192 kernels in pairs of MobileNetV2, and 8 of the 54 of ResNet-8.
     """
     offered = costed.offered
     known = known_costs(offered, costed.choice, stores)
-    heavy = most_of_the_time(offered, known)
-    generated = generated_kernels(offered, offered.kernels, stores.tuned, heavy)
+    generated = heavy_generated_kernels(offered, known, stores.tuned)
     pairs = {key: (offered.kernels[key], kernel) for key, kernel in generated.items()}
-    costs = dict(known([kernel for pair in pairs.values() for kernel in pair]))
+    costs = dict(known(compared_kernels(offered, generated)))
     measure = measured_costs(
         stores.measurements, store=stores.kernels, reporter=reporter, caches=step_caches(offered)
     )
