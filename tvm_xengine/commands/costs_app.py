@@ -100,7 +100,7 @@ def export(*, dataset: Dataset, output: Written, out: OutputOptions = _OUT) -> N
     """Write a dataset as one Parquet file."""
     from tvm_xengine.commands.costs.datasets import export_dataset
 
-    terminal = Terminal(out)
+    terminal = Terminal(out, (output,))
     terminal.write(export_dataset(dataset, output, terminal))
 
 
@@ -166,7 +166,7 @@ def leaderboard(
     """Compare all cost models on all splits, and write the page (Markdown)."""
     from tvm_xengine.commands.costs.labels import write_leaderboard
 
-    terminal = Terminal(out)
+    terminal = Terminal(out, (output,))
     terminal.write(write_leaderboard(dataset, output, models, terminal, is_sketch=sketch))
 
 
@@ -237,7 +237,7 @@ def train(
     """Train a cost model on a dataset; without one this makes the shipped model."""
     from tvm_xengine.commands.costs.models import train_model
 
-    terminal = Terminal(out)
+    terminal = Terminal(out, (output,))
     terminal.write(train_model(dataset, output, seed, terminal, from_scratch=from_scratch))
 
 

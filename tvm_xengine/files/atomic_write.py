@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from tvm_xengine.files.named_errors import naming
@@ -27,8 +29,28 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
     OSError
         With the name of the file, also where the system does not give it (no space left).
     """
-    with naming(path):
-        _write(_followed(path), content)
+    write_all_atomically({path: content})
+
+
+def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
+    """The same for several files: all are complete before the first takes its name.
+
+    What is no regular file is written to once the others are complete.
+    """
+    with ExitStack() as stack:
+        complete = {}
+        for path, content in contents.items():
+            with naming(path):
+                target = _followed(path)
+                if not _is_irregular(target):
+                    complete[path] = (_written_beside(target, content, stack), target)
+        for path, content in contents.items():
+            with naming(path):
+                if path in complete:
+                    temporary, target = complete[path]
+                    temporary.replace(target)
+                else:
+                    path.write_bytes(content)
 
 
 def check_writable(path: Path) -> None:
@@ -43,7 +65,7 @@ def check_writable(path: Path) -> None:
         target = _followed(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if target.exists() and not target.is_file():
+        if _is_irregular(target):
             return
         folder = next(parent for parent in target.parents if parent.exists())
         with unfinished(folder / target.name) as temporary:
@@ -70,14 +92,17 @@ def _followed(path: Path) -> Path:
     return target
 
 
-def _write(path: Path, content: bytes) -> None:
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with unfinished(path) as temporary:
-        with temporary.open("xb") as file:
-            file.write(content)
-        if path.exists():
-            shutil.copymode(path, temporary)
-        temporary.replace(path)
+def _is_irregular(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _written_beside(path: Path, content: bytes, stack: ExitStack) -> Path:
+    """The file under a temporary name, which it has until `stack` is closed."""
+    if not path.parent.exists():  # what is no folder is refused as such
+        path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = stack.enter_context(unfinished(path))
+    with temporary.open("xb") as file:
+        file.write(content)
+    if path.exists():
+        shutil.copymode(path, temporary)
+    return temporary

@@ -66,6 +66,54 @@ def test_an_export_to_a_full_disk_names_its_file(
     assert [path.name for path in full.iterdir()] == ["fill"]
 
 
+def test_pictures_are_all_written_or_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = str(tmp_path / "plan.json")
+    assert main([*PLAN, "--quiet", "--save-plan", plan]) == 0
+    # The first picture has room, and all of them take twice as much.
+    with full_disk(tmp_path / "disk", left_bytes=100_000) as full:
+        figures = full / "figures"
+        assert main(["explain", plan, "--solve-again", "0", "--figures", str(figures)]) == 2
+        errors = capsys.readouterr().err
+        assert f"error: {figures}/" in errors
+        assert "No space left on device" in errors
+        assert [path.name for path in full.rglob("*") if path.is_file()] == ["fill"]
+
+
+def test_what_cannot_be_written_keeps_no_other_output_from_it(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost, kept = (
+        (full / "problem.json", full / "plan.html"),
+        (tmp_path / "plan.json", "report.json"),
+    )
+    options = (
+        "--save-problem",
+        str(lost[0]),
+        "--report",
+        str(lost[1]),
+        "--save-plan",
+        str(kept[0]),
+    )
+    assert main([*PLAN, *options, "--json", str(tmp_path / kept[1])]) == 2
+    said = "; ".join(f"{path}: No space left on device" for path in lost)
+    assert f"tvm-xengine: error: {said}" in capsys.readouterr().err.splitlines()
+    assert json.loads(kept[0].read_text())
+    assert json.loads((tmp_path / kept[1]).read_text())
+    assert [path.name for path in full.iterdir()] == ["fill"]
+
+
+def test_what_was_trained_is_saved_though_its_trace_cannot_be(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state.npz"
+    is_refused(
+        (*TRAIN, "--trace", str(full / "t.json"), "--save", str(state)), full / "t.json", capsys
+    )
+    assert state.exists()
+
+
 def test_a_cost_model_is_not_left_in_part(
     full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,9 +28,15 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     ("command", "option", "name"),
     [
         ("plan", "--json", "report.json"),
+        ("plan", "--save-problem", "problem.json"),
+        ("plan", "--save-schedule", "schedule.json"),
+        ("plan", "--save-plan", "plan.json"),
+        ("plan", "--report", "plan.html"),
         ("train", "--json", "report.json"),
         ("train", "--save", "state.npz"),
         ("train", "--checkpoint", "run.ckpt"),
+        ("train", "--save-plan", "plan.json"),
+        ("pareto", "--save-problem", "problem.json"),
         ("pareto", "--plot", "front.svg"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Group, Parameter
@@ -289,3 +290,8 @@ class SaveOptions:
     save_problem: File | None = None
     save_plan: File | None = None
     report: PageFile | None = None
+
+    @property
+    def paths(self) -> tuple[Path | None, ...]:
+        """The files, None for those that are not asked for."""
+        return (self.save_schedule, self.save_problem, self.save_plan, self.report)

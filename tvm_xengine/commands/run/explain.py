@@ -10,14 +10,10 @@ from tvm_xengine.explain import explanation
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.words.tables import shown
-from tvm_xengine.files.atomic_write import (
-    check_writable,
-    write_atomically,
-    write_bytes_atomically,
-)
+from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace
-from tvm_xengine.report.figures.write import check_matplotlib, write_figures
+from tvm_xengine.report.figures.write import TIMELINE, check_matplotlib, write_figures
 from tvm_xengine.report.html.page import FRONT_SHARE, Page
 from tvm_xengine.report.html.story import Story
 from tvm_xengine.session.plans.plan_file import read_plan_or_schedule
@@ -25,10 +21,9 @@ from tvm_xengine.session.plans.plan_file import read_plan_or_schedule
 
 def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
     """Read, explain and report."""
-    terminal = Terminal(options.output)
-    for path_to_write in (options.report, options.trace, options.memory_snapshot):
-        if path_to_write is not None:
-            check_writable(path_to_write)
+    figures = None if options.figures is None else options.figures / TIMELINE
+    written = (options.report, options.trace, options.memory_snapshot, figures)
+    terminal = Terminal(options.output, written)
     if options.figures is not None:
         check_matplotlib()
     saved = read_plan_or_schedule(path, options.problem)
@@ -47,17 +42,22 @@ def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
         )
         whole = found if about is None else explanation.explain_plan(saved.plan, every, saved.names)
         names = Names(saved.plan.problem.graph, saved.names)
-        Page(path.stem, saved.plan, names, whole).write(options.report)
-    _draw(Story(Memory(saved.plan, Names(saved.plan.problem.graph, saved.names))), options)
+        with terminal.writing():
+            Page(path.stem, saved.plan, names, whole).write(options.report)
+    story = Story(Memory(saved.plan, Names(saved.plan.problem.graph, saved.names)))
+    _draw(story, options, terminal)
     terminal.show(*shown(found))
     terminal.write(found.document())
 
 
-def _draw(story: Story, options: ExplainOptions) -> None:
+def _draw(story: Story, options: ExplainOptions, terminal: Terminal) -> None:
     """Write the pictures that are asked for."""
     if options.figures is not None:
-        write_figures(story, options.figures)
+        with terminal.writing():
+            write_figures(story, options.figures)
     if options.trace is not None:
-        write_atomically(options.trace, trace(story))
+        with terminal.writing():
+            write_atomically(options.trace, trace(story))
     if options.memory_snapshot is not None:
-        write_bytes_atomically(options.memory_snapshot, memory_snapshot(story))
+        with terminal.writing():
+            write_bytes_atomically(options.memory_snapshot, memory_snapshot(story))

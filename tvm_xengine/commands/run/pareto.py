@@ -31,7 +31,7 @@ from tvm_xengine.solvers.result import SolveResult, StopReason
 
 def run_pareto(model: str, options: ParetoOptions) -> None:
     """Solve for every ratio, from ample to small, each solve starting from its neighbours."""
-    terminal = Terminal(options.output)
+    terminal = Terminal(options.output, (options.save_problem,))
     if options.plot is not None:
         check_plot(options.plot)
     wanted = planner_options(options.solver, options.step.model.seed)
@@ -58,9 +58,10 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
             terminal.note(
                 f"at ratio {point.ratio:g} the step runs in {point.slices} slices of the batch"
             )
-    terminal.write(front_document(model, front))
     if options.plot is not None:
-        plot_front(model, front, options.plot)
+        with terminal.writing():
+            plot_front(model, front, options.plot)
+    terminal.write(front_document(model, front))
 
 
 def _solved(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from tvm_xengine import api
 from tvm_xengine.commands.app import PlanOptions
 from tvm_xengine.commands.arguments.options import SaveOptions
@@ -29,13 +32,13 @@ from tvm_xengine.solvers.result import Objective, StopReason
 
 def run_plan(model: str, options: PlanOptions) -> None:
     """Plan, save and report what is predicted."""
-    terminal = Terminal(options.output)
+    terminal = Terminal(options.output, options.save.paths)
     arguments = solver_arguments(options.solver, options.step.model.seed)
     training = training_of(model, options.step)
     with terminal.reporting() as reporter:
         problem = problem_of(training, options, reporter)
         planned = api.plan(problem, **arguments, replicas=options.division.replicas)
-    save_plan(planned, options.save)
+    save_plan(planned, options.save, terminal.writing)
     summary = planned.summary
     print_report(terminal.console, summary, None)
     if planned.plan.result.stopped_by is StopReason.INTERRUPTED:
@@ -60,16 +63,25 @@ def problem_on(
     return with_budgets(problem, budgets)
 
 
-def save_plan(planned: StepPlan, files: SaveOptions) -> None:
-    """Save a plan, and its problem and schedule, where asked."""
+def save_plan(
+    planned: StepPlan,
+    files: SaveOptions,
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Save a plan, and its problem and schedule, where asked; each file is written in `writing`."""
+    plan = planned.plan
     if files.save_problem is not None:
-        write_problem(planned.plan.problem, files.save_problem)
+        with writing():
+            write_problem(plan.problem, files.save_problem)
     if files.save_schedule is not None:
-        write_schedule(planned.plan.schedule, files.save_schedule)
+        with writing():
+            write_schedule(plan.schedule, files.save_schedule)
     if files.save_plan is not None:
-        planned.save(files.save_plan)
+        with writing():
+            planned.save(files.save_plan)
     if files.report is not None:
-        planned.write_report(files.report)
+        with writing():
+            planned.write_report(files.report)
 
 
 __all__ = ["StepPlan", "problem_of", "run_plan", "save_plan"]

@@ -27,7 +27,7 @@ _BATCH = 16
 
 def run_simulated(model: str, options: PlanOptions, file: Path) -> None:
     """Plan what each machine does; nothing is measured or executed."""
-    terminal = Terminal(options.output)
+    terminal = Terminal(options.output, options.save.paths)
     if options.machine.platform.platform is not None or options.division.replicas is not None:
         raise UsageError(
             "--simulate FILE says which machines there are; leave out --platform, --replicas"
@@ -61,11 +61,14 @@ def run_simulated(model: str, options: PlanOptions, file: Path) -> None:
         )
     plan = saying_what_is_simulated(found)
     if options.save.save_problem is not None:
-        write_problem(plan.problem, options.save.save_problem)
+        with terminal.writing():
+            write_problem(plan.problem, options.save.save_problem)
     if options.save.save_schedule is not None:
-        write_schedule(plan.schedule, options.save.save_schedule)
+        with terminal.writing():
+            write_schedule(plan.schedule, options.save.save_schedule)
     if options.save.save_plan is not None:
-        write_plan(SavedPlan("", plan, {}, 0), options.save.save_plan)
+        with terminal.writing():
+            write_plan(SavedPlan("", plan, {}, 0), options.save.save_plan)
     summary = summarize_plan(problem.lowered.training.source.training.name, plan, batch=batch)
     print_report(terminal.console, summary, None)
     terminal.write(as_document(summary, None))

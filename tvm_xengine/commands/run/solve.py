@@ -22,16 +22,18 @@ from tvm_xengine.solvers.solve import check_solver, refuse_uncounted
 
 def run_solve(path: Path, options: SolveOptions) -> None:
     """Solve, save and report."""
-    terminal = Terminal(options.output)
+    terminal = Terminal(options.output, (options.save_schedule, options.save_plan))
     wanted = planner_options(options.solver, options.seed)
     problem = _with_budgets(read_problem(path), options)
     with terminal.reporting() as reporter:
         plan = plan_schedule(problem, wanted, lambda text: reporter.status(f"solving: {text}"))
         reporter.status("")
     if options.save_schedule is not None:
-        write_schedule(plan.schedule, options.save_schedule)
+        with terminal.writing():
+            write_schedule(plan.schedule, options.save_schedule)
     if options.save_plan is not None:
-        write_plan(SavedPlan("", plan, {}, 0), options.save_plan)
+        with terminal.writing():
+            write_plan(SavedPlan("", plan, {}, 0), options.save_plan)
     summary = summarize_plan(path.stem, plan)
     print_report(terminal.console, summary, None)
     if plan.result.stopped_by is StopReason.INTERRUPTED:

@@ -112,7 +112,7 @@ def run_train(model: str, options: TrainOptions) -> None:
         )
     if options.loop.replan:
         terminal.note(_replanned(result.replanned))
-        save_plan(step.plan, replace(options.plan.save, report=None))
+        save_plan(step.plan, replace(options.plan.save, report=None), terminal.writing)
     run = summary_of(step, wanted.data, result, curve)
     if not options.loop.no_guard:
         check_validation(run.validation, step.steps_taken)
@@ -124,7 +124,7 @@ def wanted_of(model: str, options: TrainOptions, terminal: Terminal) -> Wanted:
     saving = _checkpoint(options.state)
     if options.state.save is not None:
         check_state_path(options.state.save)
-    written = (options.state.save, options.state.trace, options.plan.save.report)
+    written = (*options.plan.save.paths, options.state.save, options.state.trace)
     for path in (*written, None if saving is None else saving.path):
         if path is not None:
             check_writable(path)
@@ -160,18 +160,20 @@ def finished(
     state, saved = wanted.options.state, wanted.options.plan.save
     measured_us = None if marks is None else marks.intervals_us
     if state.trace is not None:
-        step.plan.write_trace(state.trace, measured_us)
+        with terminal.writing():
+            step.plan.write_trace(state.trace, measured_us)
     if saved.report is not None:
-        with terminal.reporting() as reporter:
+        with terminal.writing(), terminal.reporting() as reporter:
             reporter.status("writing the report")
             step.plan.write_report(saved.report, measured_us=measured_us)
             reporter.status("")
     document = _report(terminal, step, run)
     if state.save is not None:
         trained = step.state_dict()
-        if step.writes_files:
-            write_state(trained, state.save)
-        terminal.note(f"trained tensors written to {state.save}")
+        with terminal.writing():
+            if step.writes_files:
+                write_state(trained, state.save)
+            terminal.note(f"trained tensors written to {state.save}")
     return document
 
 

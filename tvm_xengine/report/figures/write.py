@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_xengine.errors import MissingPackageError
-from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.atomic_write import write_all_atomically
 from tvm_xengine.report.figures import draw
 from tvm_xengine.report.html.story import Story
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 FORMATS = ("pdf", "png", "svg")
 """Each picture is written in all of them."""
+TIMELINE = "timeline.pdf"
+"""Every plan has this one, so that it stands for all where a folder is checked."""
 _DOTS_PER_INCH = 200
 """Of PNG: sharp on a screen and in a draft."""
 
 
 def write_figures(story: Story, folder: Path) -> list[Path]:
-    """Write every picture in every format into a folder, which is made if it is missing.
+    """Write every picture in every format into a folder, which is made if it is missing, or none.
 
     Raises
     ------
@@ -33,16 +35,15 @@ def write_figures(story: Story, folder: Path) -> list[Path]:
     check_matplotlib()
     import matplotlib
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
     # Text stays text, which a paper's fonts and a search can use; equal plans give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "", "pdf.fonttype": 42}):
-        for name, figure in figures(story).items():
-            for kind in FORMATS:
-                path = folder / f"{name}.{kind}"
-                write_bytes_atomically(path, drawn(figure, kind))
-                written.append(path)
-    return written
+        pictures = {
+            folder / f"{name}.{kind}": drawn(figure, kind)
+            for name, figure in figures(story).items()
+            for kind in FORMATS
+        }
+    write_all_atomically(pictures)
+    return list(pictures)
 
 
 def check_matplotlib() -> None:

@@ -52,7 +52,8 @@ from tvm_xengine.solvers.result import StopReason
 
 def run_export(model: str, options: app.ExportOptions) -> None:
     """Plan for the regions, write the package, and on demand run its self-test."""
-    terminal, wanted = Terminal(options.output), options.target
+    terminal = Terminal(options.output, (options.schedule.save_schedule,))
+    wanted = options.target
     target, is_library = embedded_target(wanted.target), wanted.format == "tvm"
     given = options.schedule.schedule
     schedule = None if given is None else read_schedule(given)
@@ -94,7 +95,8 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     with terminal.reporting() as reporter:
         report = write(prepared, wanted.output, force=wanted.force, on_progress=reporter.status)
     if options.schedule.save_schedule is not None:
-        write_schedule(report.schedule, options.schedule.save_schedule)
+        with terminal.writing():
+            write_schedule(report.schedule, options.schedule.save_schedule)
     if isinstance(report, LibraryReport):
         terminal.write({**show_library(report, terminal), **choice_document(choice)})
         return

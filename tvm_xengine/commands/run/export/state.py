@@ -32,7 +32,8 @@ _logger = logging.getLogger(__name__)
 
 def run_export_state(path: Path, options: ExportStateOptions) -> None:
     """Convert and report."""
-    terminal, output = Terminal(options.report), options.output
+    output = options.output
+    terminal = Terminal(options.report, (output,))
     _check_output(options)
     if options.package is not None:
         written = _write_for_package(path, options.package, options, terminal)
