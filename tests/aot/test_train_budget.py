@@ -20,6 +20,7 @@ from tests.aot.examples import need_tools, tiny_mlp
 from tests.aot.test_package import Session
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.export import write_package
 from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import Trials
@@ -86,6 +87,13 @@ def score(subset: frozenset[str]) -> float:
     return sum(SCORES[name] for name in subset)
 
 
+def compiled_bytes(prepared: PreparedExport, folder: Path) -> int:
+    """Flash of a package once it is compiled."""
+    code = write_package(prepared, folder, force=True).code
+    assert code is not None
+    return prepared.flash_bytes + code.text_bytes
+
+
 def step_us(prepared: PreparedExport) -> float:
     return prepared.train.plan.step_us()
 
@@ -143,12 +151,14 @@ def test_no_subset_that_keeps_the_energy_has_a_greater_score(share: float) -> No
 
 
 @pytest.mark.slow
-def test_no_subset_that_fits_the_flash_has_a_greater_score(
-    ample: dict[frozenset[str], PreparedExport],
+def test_no_subset_that_fits_the_flash_with_its_code_has_a_greater_score(
+    ample: dict[frozenset[str], PreparedExport], tmp_path: Path
 ) -> None:
-    needs = sorted({prepared.flash_bytes for prepared in ample.values()})
-    for flash in (needs[0] - 1, *needs):
-        best = max((score(s) for s, one in ample.items() if one.flash_bytes <= flash), default=0.0)
+    need_tools("cortex-m4")
+    needed = {subset: compiled_bytes(one, tmp_path / "out") for subset, one in ample.items()}
+    needs = sorted(set(needed.values()))
+    for flash in (needs[0] - 1, *needs[::3]):
+        best = max((score(s) for s, size in needed.items() if size <= flash), default=0.0)
         wanted = options(f"sram=1MiB,flash={flash}")
         if not best:
             with pytest.raises(NoScheduleError, match="bytes of flash"):
@@ -157,6 +167,16 @@ def test_no_subset_that_fits_the_flash_has_a_greater_score(
             found = chosen(wanted)
             assert found.choice.score == best
             assert found.choice.bound >= best
+
+
+def test_a_choice_leaves_flash_for_the_code_of_what_it_chose(tmp_path: Path) -> None:
+    need_tools("cortex-m4")
+    everything = prepare_export(*training_of(tuple(SCORES)), options("sram=1MiB"), lambda _: None)
+    flash = compiled_bytes(everything, tmp_path / "everything") - 1
+    found = chosen(options(f"sram=1MiB,flash={flash}"))
+    assert 0 < found.choice.score < sum(SCORES.values())
+    assert "code" in found.reason(list(found.is_trained.values()).index(False))
+    assert compiled_bytes(found.prepared, tmp_path / "chosen") <= flash
 
 
 def test_where_everything_fits_all_layers_are_trained_by_one_plan() -> None:
@@ -300,7 +320,7 @@ def test_the_chosen_layers_train_in_c_as_in_pytorch_with_the_others_frozen(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flash_kib", "least_score", "most_score"), [(1024, 5.5, 6.5), (212, 5.0, 5.0)]
+    ("flash_kib", "least_score", "most_score"), [(1024, 5.5, 6.5), (212, 5.0, 5.0), (190, 3.0, 4.5)]
 )
 def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
     flash_kib: int, least_score: float, most_score: float, tmp_path: Path
@@ -324,7 +344,8 @@ def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
     assert report.choice is not None
     score = sum(scores[name] for name, is_trained in report.choice.is_trained.items() if is_trained)
     assert least_score <= score <= most_score
-    assert report.choice.prepared.flash_bytes <= flash_kib * 1024
+    assert report.code is not None
+    assert report.choice.prepared.flash_bytes + report.code.text_bytes <= flash_kib * 1024
     dtypes = {str(array.dtype) for array in report.package.constants.values()}
     assert "int8" in dtypes
 

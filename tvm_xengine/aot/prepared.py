@@ -13,6 +13,7 @@ from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import is_zero_bytes
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.planned import PlannedFunction, StateLayout
@@ -122,7 +123,7 @@ def was_interrupted(prepared: PreparedExport) -> bool:
     return any(result.stopped_by is StopReason.INTERRUPTED for result in results)
 
 
-def check_flash(prepared: PreparedExport, code_bytes: int = 0) -> None:
+def check_flash(prepared: PreparedExport, compiled: CodeSize | None = None) -> None:
     """Check that constants, initial state and, once it is compiled, code fit the region for them.
 
     Raises
@@ -131,6 +132,7 @@ def check_flash(prepared: PreparedExport, code_bytes: int = 0) -> None:
         If they do not.
     """
     data_bytes = prepared.flash_bytes
+    code_bytes = 0 if compiled is None else compiled.text_bytes
     for region in prepared.options.regions:
         most_bytes = region.size_bytes
         if region.name == FLASH and data_bytes + code_bytes > most_bytes:

@@ -11,6 +11,7 @@ from tvm_xengine.aot.layers.known import LayerState, StepLimits, flash_bytes, ro
 from tvm_xengine.aot.options import ExportOptions, machine_of, stored_step
 from tvm_xengine.aot.prepare import OnProgress, check_samples, plan_export
 from tvm_xengine.aot.prepared import PreparedExport, check_flash, was_interrupted
+from tvm_xengine.aot.sources import check_flash_with_code
 from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.errors import MissingGradientError, NoScheduleError
@@ -131,6 +132,7 @@ class Trials:
                 self._check_flash(prepared, subset)
                 reason, is_proven = _exceeded(prepared, self.limits)
                 if not reason:
+                    check_flash_with_code(prepared)
                     return prepared
                 if is_proven:
                     break
@@ -156,6 +158,7 @@ class Trials:
             return replace(found, options=self.options)
         try:
             full = plan_export(found.model, found.training, self.options, self.on_progress)
+            check_flash_with_code(full)
         except KeyboardInterrupt:
             self.is_stopped = True
             return replace(found, options=self.options)

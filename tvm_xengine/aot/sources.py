@@ -1,0 +1,192 @@
+"""The C sources of a planned package, and how much code they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from tvm_xengine.aot.c_names import c_identifier
+from tvm_xengine.aot.emit_c.build_systems.choose import build_files
+from tvm_xengine.aot.emit_c.driver import driver_source
+from tvm_xengine.aot.emit_c.expressions import Names
+from tvm_xengine.aot.emit_c.header import header_source
+from tvm_xengine.aot.emit_c.kernel import c_kernel
+from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
+from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.package.checkpoint_file import hash_of
+from tvm_xengine.aot.package.code_size import CodeSize, measure_code
+from tvm_xengine.aot.package.contents import (
+    KernelCode,
+    Package,
+    StateTensor,
+    arguments_of,
+    library_sources,
+)
+from tvm_xengine.aot.package.layout import layout_called
+from tvm_xengine.aot.plan.kernels import Backend
+from tvm_xengine.aot.plan.planned import PlannedFunction
+from tvm_xengine.aot.plan.region_problem import Machine
+from tvm_xengine.aot.plan.regions import FLASH
+from tvm_xengine.aot.plan.tiles import TiledKernel
+from tvm_xengine.aot.prepared import PreparedExport, check_flash
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.files.write_directory import write_file
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.program.step_program import KernelRun, TensorCopy
+from tvm_xengine.program.transfers import Channel
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.training.saved_names import saved_names
+
+
+def check_flash_with_code(plan: PreparedExport) -> None:
+    """Check that constants, initial state and code fit flash; code is compiled where flash is limited.
+
+    Raises
+    ------
+    NoScheduleError
+        If they do not.
+    """
+    if any(region.name == FLASH for region in plan.options.regions):
+        with TemporaryDirectory() as folder:
+            package = package_of(plan)
+            write_sources(Path(folder), package, plan.machine)
+            check_flash(plan, compiled_size(Path(folder), package))
+
+
+def compiled_size(folder: Path, package: Package) -> CodeSize | None:
+    """Code of the sources in a folder; None where the compiler of the target is not installed."""
+    sources = library_sources(package)[:2]
+    return measure_code(folder, sources, package.target, package.optimize)
+
+
+def write_sources(folder: Path, package: Package, machine: Machine) -> None:
+    """Write what is compiled, with the files of its build system."""
+    name = package.name
+    sources = {
+        f"{name}.h": header_source(package, None),
+        f"{name}.c": driver_source(package),
+        f"{name}_kernels.h": kernels_header(package),
+        f"{name}_data.c": data_source(package),
+    }
+    if package.backend is Backend.C:
+        sources[f"{name}_kernels.c"] = kernels_source(package)
+    else:
+        named = {package.codes[symbol].name: k for symbol, k in package.kernels.items()}
+        write_object(named, machine.code, folder / f"{name}_kernels.o")
+    layout = package.layout
+    files = {
+        layout.source(path): layout.prologue * path.endswith(".c") + text
+        for path, text in sources.items()
+    }
+    for path, text in {**files, **build_files(package)}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_file(folder / path, text)
+    if layout.test_folder:
+        (folder / layout.test_folder).mkdir()
+
+
+def package_of(plan: PreparedExport) -> Package:
+    """What is written of a plan, without the measured error of short storage."""
+    name, machine, options = plan.name, plan.machine, plan.options
+    functions, layout = tuple(plan.functions.values()), plan.layout
+    kernels = _used_kernels(functions)
+    used = {region: size for region, size in plan.arena_bytes.items() if size}
+    _check_names(used, functions)
+    saved_as = saved_names(layout.state, plan.model.roles, plan.training.slots)
+    state = [
+        StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]), saved_as[tensor])
+        for tensor, place in layout.state.items()
+    ]
+    constants = plan.constants
+    updates = plan.functions.keys() & {Entry.TRAIN_STEP, Entry.APPLY}
+    return Package(
+        name=name,
+        target=machine.target,
+        backend=options.backend,
+        optimize=options.optimize,
+        alignment_bytes=machine.platform.alignment_bytes,
+        regions=used,
+        kept_bytes={region: layout.state_end_bytes[region] for region in used},
+        functions={entry: f.program for entry, f in plan.functions.items()},
+        state=tuple(state),
+        hyper=plan.trial.settings if updates else {},
+        constants=constants,
+        kernels=kernels,
+        codes=_codes(name, kernels, options.backend),
+        budget_bytes={region: machine.platform.device(region).budget_bytes for region in used},
+        summed_bytes={region: layout.end_bytes[region] for region in used},
+        sums=layout.sums,
+        frozen=_frozen(plan.model, constants),
+        layout=layout_called(options.layout, has_objects=options.backend is Backend.LLVM),
+        origin=hash_of({role.name: plan.model.state[role.variable] for role in plan.model.roles}),
+        channels=_channels(functions, kernels),
+    )
+
+
+def _channels(
+    functions: Sequence[PlannedFunction], kernels: Mapping[str, DeviceKernel]
+) -> tuple[Channel, ...]:
+    """Between which regions copies run beside computations."""
+    found: dict[Channel, None] = {}
+    for function in functions:
+        platform = function.plan.problem.platform
+        for call in function.program.calls if function.plan.is_overlapped else ():
+            if isinstance(call, TensorCopy):
+                pair = (call.src.device, call.dst.device)
+                if platform.copy_stream(*pair) == pair:
+                    found[pair] = None
+    for kernel in kernels.values():
+        found |= dict.fromkeys(kernel.channels if isinstance(kernel, TiledKernel) else ())
+    return tuple(sorted(found))
+
+
+def _frozen(model: ForwardModel, constants: Mapping[str, Array]) -> dict[str, str]:
+    """The constants in flash that are tensors of the model, by their names in checkpoints."""
+    saved_as = saved_names(model.state, model.roles, {})
+    flash = {variable: c_identifier(variable) for variable in model.state}
+    return {saved_as[v][0]: name for v, name in flash.items() if name in constants}
+
+
+def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:
+    """Check that no argument is named like a region: both are variables of one C function."""
+    for function in functions:
+        results = (c_identifier(name) for name in function.program.interface.results)
+        names = {*results, *(view.name for view in arguments_of(function.program))}
+        if taken := sorted(names & set(regions)):
+            raise InvalidPlatformError(
+                f"the model has inputs or results named {taken}, as regions are; rename the regions"
+            )
+
+
+def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKernel]:
+    used: dict[str, DeviceKernel] = {}
+    for function in functions:
+        called = {c.symbol for c in function.program.calls if isinstance(c, KernelRun)}
+        for kernel in function.lowered.distinct:
+            if kernel.symbol in called:
+                used.setdefault(kernel.symbol, kernel)
+    return used
+
+
+def _codes(
+    prefix: str, kernels: Mapping[str, DeviceKernel], backend: Backend
+) -> dict[str, KernelCode]:
+    names = Names()
+    codes = {}
+    for symbol, kernel in kernels.items():
+        name = names.fresh(f"{prefix}_{kernel.name}")
+        if backend is Backend.C:
+            text = c_kernel(kernel.tile if isinstance(kernel, TiledKernel) else kernel, name)
+            codes[symbol] = KernelCode(
+                name, text.prototype, text.arguments, text.source, text.helpers
+            )
+        else:
+            count = len(kernel.inputs) + len(kernel.outputs) + (kernel.workspace_bytes > 0)
+            prototype = object_prototype(kernel, name)
+            codes[symbol] = KernelCode(name, prototype, tuple(range(count)))
+    return codes
