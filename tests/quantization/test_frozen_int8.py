@@ -110,6 +110,13 @@ def test_weights_behind_a_trained_layer_may_be_kept_in_int8() -> None:
     assert "before it" not in " ".join(training.notes)
 
 
+def test_notes_name_weights_in_int8_where_no_layer_computes_in_it() -> None:
+    notes = trained_on(sequential(), "0.*", frozen=xe.Int8(X, behind=True)).notes
+    stored = "frozen, with weights in int8 and sums in float32: n4, n7_matmul, n9_matmul"
+    assert stored in notes
+    assert not any("int8" in note for note in notes if note != stored)
+
+
 def test_a_step_through_weights_in_int8_is_that_of_pytorch_with_these_weights() -> None:
     torch.manual_seed(2)
     n = torch.nn

@@ -90,8 +90,10 @@ def with_int8(
             reasons[layer.name] = "there is no scale for its data or its result"
     if not products and not stored:
         raise NoInt8LayerError(f"no frozen layer can be int8{_because(reasons)}")
-    layers_are = "layer is" if len(products) == 1 else "layers are"
-    notes = [f"{len(products)} frozen {layers_are} int8{': ' * bool(products)}{some(products)}"]
+    notes = []
+    if products:
+        layers_are = "layer is" if len(products) == 1 else "layers are"
+        notes.append(f"{len(products)} frozen {layers_are} int8: {some(products)}")
     if stored:
         names = some([op.name for op in stored])
         notes.append(f"frozen, with weights in int8 and sums in float32: {names}")
