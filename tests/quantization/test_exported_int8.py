@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tvm_xengine as xe
+from benchmarks.embedded.parity.networks import CASES
 from tests.aot.examples import need_tools
+from tests.aot.test_package import SANITIZED
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport, export_step
@@ -83,3 +86,31 @@ def test_weights_behind_a_trained_layer_take_a_quarter_of_flash_and_no_arena(
     # Biases, norms and a scale for each channel stay in float32.
     assert stored.flash_bytes < 0.35 * real.flash_bytes
     assert stored.regions["sram"] <= most_ratio * real.regions["sram"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_weights_in_int8_behind_the_first_layer_of_other_networks(
+    name: str, tmp_path: Path
+) -> None:
+    need_tools("host")
+    case = CASES[name]
+    module = case.module()
+    first = next(name for name, _ in module.named_parameters()).rpartition(".")[0]
+    samples = np.concatenate([x for x, _ in case.batches(4)])
+    training = xe.training_step(
+        module,
+        torch.from_numpy(case.batches(1)[0][0]),
+        train=[f"{first}.*"],
+        loss=case.loss,
+        optimizer="momentum",
+        frozen=xe.Int8(samples, behind=True),
+    )
+    entries = ["train_step", "eval", "infer"]
+    report = xe.export_for_target(
+        training, tmp_path / "out", regions={"sram": "4MiB"}, entries=entries, time_limit_s=3
+    )
+    assert "int8" in {str(value.dtype) for value in report.package.constants.values()}
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0

@@ -107,6 +107,14 @@ def int8_backbone(folder: Path) -> ExportReport:
     return report
 
 
+def int8_behind_a_trained_layer(folder: Path) -> ExportReport:
+    samples = np.random.default_rng(0).normal(size=(64, 16)).astype("float32")
+    training = training_step(train=["0.*"], frozen=xe.Int8(samples, behind=True))
+    report = xe.export_for_target(training, folder, regions={"sram": "64KiB"}, entries=ENTRIES)
+    assert {str(value.dtype) for value in report.package.constants.values()} > {"int8"}
+    return report
+
+
 def chosen_layers(folder: Path) -> ExportReport:
     """The first layer has a greater score, and there is no room for both."""
     report = xe.export_for_target(
@@ -134,6 +142,7 @@ KINDS: dict[str, tuple[Callable[[Path], ExportReport], list[str]]] = {
     "regions": (two_regions, ["-DTWO"]),
     "dma": (copied_by_dma, ["-DENTRIES", "-DTWO", "-DDMA"]),
     "int8": (int8_backbone, ["-DENTRIES"]),
+    "int8-behind": (int8_behind_a_trained_layer, ["-DENTRIES"]),
     "train-budget": (chosen_layers, ["-DENTRIES"]),
 }
 """How packages are made, and what the program has to know of them."""
