@@ -1,6 +1,7 @@
 """``tvm-xengine export`` as a user meets it."""
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,15 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
         " expected\n"
     )
     assert ended.stdout == passed
+
+
+def test_a_package_lies_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    """Compilers say the name in the bytes that it has, which need not be text."""
+    out = tmp_path / os.fsdecode(b"odd \xff name")
+    order = (*MLP, "--target", "host", "--arena-bytes", "1MiB", "-o", str(out))
+    done = run_command(*order, "--check")
+    assert done.returncode == 0, done.stderr
+    assert (out / "mlp_plan.json").exists()
 
 
 def test_a_work_limit_gives_the_same_package_byte_for_byte(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from cyclopts import (
 from tvm_xengine.checks.names import meant
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.arguments.usage import UsageError
+from tvm_xengine.files.named_errors import naming
 from tvm_xengine.kernels.threads.settings import sharing_cores
 
 
@@ -120,7 +121,8 @@ def _require_own_files(arguments: Sequence[str]) -> None:
     for option, value in given:
         if option not in _WRITTEN or value == "-":
             continue
-        path = Path(realpath(value))
+        with naming(Path(value)):  # a relative one in a folder that was removed
+            path = Path(realpath(value))
         for other, text in given:
             is_same = (option, value) == (other, text) or {option, other} == set(_CONTINUED)
             if is_same or text == "-" or (other not in _WRITTEN and not Path(text).is_file()):

@@ -147,6 +147,6 @@ def _failed_to_take(error: OSError, stream: TextIO | None) -> bool:
 
 def _end_interrupted(interrupts: Interrupts) -> None:
     """Leave without the interpreter's own end, which waits for threads and native code."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        _takes_nothing(stream)
     interrupts.leave()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm_xengine.checks.printable import printable
 from tvm_xengine.commands.arguments.options import OutputOptions
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.failures import explained
 from tvm_xengine.errors import XEngineError
 from tvm_xengine.files.atomic_write import check_writable
@@ -43,6 +44,8 @@ class Terminal:
     def __init__(self, options: OutputOptions, written: Iterable[Path | None] = ()) -> None:
         from tvm_xengine.commands.printable_console import PrintableConsole
 
+        if options.json == STANDARD_OUTPUT and sys.stdout is None:
+            raise UsageError("--json - writes to standard output, which is closed; name a file")
         report = None if options.json == STANDARD_OUTPUT else options.json
         for path in (report, *written):
             if path is not None:
@@ -94,8 +97,7 @@ class Terminal:
         if self._json is None:
             return
         if self._json == STANDARD_OUTPUT:
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
-            sys.stdout.flush()
+            print(json.dumps(document, indent=2), flush=True)  # noqa: T201
             return
         from tvm_xengine.report.summary import write_json
 

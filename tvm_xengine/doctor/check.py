@@ -58,7 +58,12 @@ def in_child(code: str, arguments: Sequence[str] = ()) -> tuple[bool, str]:
     command = [sys.executable, "-c", code, *arguments]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_CHILD_S, check=False
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_CHILD_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return False, f"no answer within {_CHILD_S:.0f} s"

@@ -34,5 +34,6 @@ def current_rates(
 
 def as_inputs(rates: Collection[float], wanted: Collection[str]) -> dict[str, Array]:
     """The rates that a step takes, by the names of its inputs."""
-    given = {learning_rate_name(k): np.asarray(rate, "float32") for k, rate in enumerate(rates)}
+    with np.errstate(over="ignore"):  # an infinite one is refused by the step
+        given = {learning_rate_name(k): np.asarray(rate, "float32") for k, rate in enumerate(rates)}
     return {name: given[name] for name in wanted if name in given}

@@ -151,7 +151,7 @@ def parsed_loss(text: str) -> Loss | LossFunction:
         return named_loss(name)
     try:
         call = ast.parse(f"loss({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
             raise SyntaxError
         options = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
     except (SyntaxError, ValueError):

@@ -159,7 +159,7 @@ def _int(value: int) -> ir.Expr:
 @cache
 def _library() -> ctypes.CDLL:
     """CUDA's runtime as TVM has loaded it, open for compiled code."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     path = next(line.split(maxsplit=5)[-1] for line in lines if "libcudart.so" in line)
     return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 

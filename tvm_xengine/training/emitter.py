@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -17,6 +19,7 @@ from tvm_xengine.relax_ir.types import static_shape
 Option = int | float | bool | str | None | tuple[float, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
+_MOST_FLOAT32 = float(np.finfo(np.float32).max)
 _OPAQUE_PATTERN = 8
 """TVM's ``OpPatternKind.kOpaque``: such a kernel is fused with no other."""
 
@@ -130,6 +133,8 @@ def kernel_function(
         te.placeholder(shape, dtype, name=name)
         for (shape, dtype), name in zip(shapes, names, strict=True)
     ]
+    if "float64" not in {dtype for _, dtype in shapes}:
+        options = {name: _in_float32(option) for name, option in options.items()}
     made = kernel(*inputs, **options)
     if isinstance(made, tvm.tirx.PrimFunc):
         # Fusion takes kernels for what TE could say, which these are not.
@@ -145,6 +150,15 @@ def kernel_function(
         flat = [position for pair in pairs if pair[0] < len(outputs) for position in pair]
         func = func.with_attr(INPLACE_ATTR, flat).without_attr("tirx.noalias")
     return func, [relax.TensorType(output.shape, output.dtype) for output in outputs]
+
+
+def _in_float32(option: Option) -> Option:
+    """A number as float32 holds it: infinite beyond its range, as PyTorch makes it."""
+    if isinstance(option, tuple):
+        return tuple(_in_float32(one) for one in option)  # type: ignore[return-value]
+    if isinstance(option, float) and abs(option) > _MOST_FLOAT32:
+        return math.copysign(math.inf, option)
+    return option
 
 
 def _input_names(kernel: Kernel, count: int) -> list[str]:

@@ -95,6 +95,8 @@ class CrossEntropy:
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if not -(2**63) <= self.ignore_index < 2**63:
+            raise ValueError(f"ignore_index must be a number of 64 bits, got {self.ignore_index}")
 
     def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
         shape = [int(extent) for extent in prediction.shape]

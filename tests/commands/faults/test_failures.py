@@ -97,6 +97,26 @@ def test_standard_output_without_a_buffer_is_named() -> None:
     assert "standard output: No space left" in done.stderr
 
 
+def test_closed_standard_output_cannot_take_the_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["plan", "mlp", "--json", "-"]) == 2
+    said = "tvm-xengine: error: --json - writes to standard output, which is closed; name a file\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_removed_working_folder_is_told_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["plan", "mlp", "--json", "report.json"]) == 2
+    said = "tvm-xengine: error: report.json: No such file or directory\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("write_through", [False, True])
 def test_an_error_of_something_else_writes_nothing(
     write_through: bool,
@@ -157,6 +177,9 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--batch", "9" * 5000),
         ("--size", "2147483648"),
         ("--time-limit", "nan"),
+        ("--time-limit", "1_0"),
+        ("--budget-ratio", "\N{FULLWIDTH DIGIT ONE}"),
+        ("--budget-ratio", " 0.5"),
     ],
 )
 def test_numbers_that_cannot_be_meant_are_refused(
@@ -182,6 +205,11 @@ def test_numbers_that_cannot_be_meant_are_refused(
             ("train", "mlp", "--validation", "20%"),
             "a share such as 0.2, or a source of data, for valid",
         ),
+        (
+            ("train", "mlp", "--loss", "cross_entropy(ignore_index=99999999999999999999)"),
+            "ignore_index must be a number of 64 bits",
+        ),
+        (("train", "mlp", "--loss", "cross_entropy()()"), "expected a loss such as"),
         (("pareto", "mlp", "--ratios", "2", "x"), "invalid value for --ratios: expected a number"),
         (("export", "mlp"), "expected the options --output and --target"),
         (("--verison",), "unknown option --verison; did you mean --version?"),

@@ -136,10 +136,11 @@ def test_files_complete_in_fish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_installing_twice_adds_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = installed("bash", tmp_path, monkeypatch)
-    once = start.read_text()
-    assert once.startswith("PS1='ready> '\n")
+    latin = b"# caf\xe9\n" + start.read_bytes()
+    start.write_bytes(latin)
     run_command("completion", "bash", "--install")
-    assert start.read_text() == once
+    assert start.read_bytes() == latin
+    assert latin.startswith(b"# caf\xe9\nPS1='ready> '\n")
 
 
 def test_names_of_networks_complete_a_model() -> None:

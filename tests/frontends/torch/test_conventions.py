@@ -218,6 +218,16 @@ def test_numbers_beyond_float32_are_those_of_float64() -> None:
     _check({name: (function, x) for name, function in BEYOND_FLOAT32.items()})
 
 
+def test_numbers_beyond_float32_are_infinite_in_float32() -> None:
+    x = torch.tensor([0.5, -2.0, 1.0])
+    functions: dict[str, Function] = {
+        "pow": lambda x: x.sigmoid() ** 1e300,
+        "layer_norm": lambda x: F.layer_norm(x, (3,), eps=1e300),
+        "huber": lambda x: F.huber_loss(x, x.cos().detach(), delta=1e300, reduction="none"),
+    }
+    _check({name: (function, x) for name, function in functions.items()})
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_of_infinity_is_infinite_without_a_gradient(

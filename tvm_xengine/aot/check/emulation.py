@@ -173,7 +173,7 @@ def compile_program(
     emulator = EMULATORS[target.name]
     files = [str(source) for source in (*sources, *emulator.sources)]
     command = [compiler, *flags, *files, "-o", str(program), "-lm", *emulator.flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, errors="replace", check=False)
     if done.returncode:
         raise CompilationError(f"{compiler} refuses the program: {reason(done.stderr)}")
 
@@ -198,7 +198,8 @@ def run_program(
     return subprocess.run(
         command,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         timeout=timeout_s,
         stdin=subprocess.DEVNULL,

@@ -64,7 +64,7 @@ def measure_code(
                 return path
             made = Path(scratch) / f"{path.stem}.o"
             command = [compiler, *flags, "-fstack-usage", "-c", str(path), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, errors="replace", check=False)
             if done.returncode:
                 said = reason(done.stderr)
                 raise CompilationError(f"{target.compiler} refuses {path.name}: {said}")
@@ -80,11 +80,11 @@ def measure_code(
 
 def _largest_frame(usage: Path) -> int:
     """The two largest frames of a file: a function and the helper that it calls."""
-    lines = re.findall(r"\t(\d+)\t[a-z,]+$", usage.read_text(), re.MULTILINE)  # behind any path
+    lines = re.findall(rb"\t(\d+)\t[a-z,]+$", usage.read_bytes(), re.MULTILINE)  # behind any path
     return sum(sorted(map(int, lines), reverse=True)[:2])
 
 
 def _text_bytes(compiler: str, path: Path) -> int:
     tool = shutil.which(f"{compiler.removesuffix('gcc')}size") or "size"
-    done = subprocess.run([tool, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([tool, str(path)], capture_output=True, errors="replace", check=True)
     return int(done.stdout.splitlines()[1].split()[0])

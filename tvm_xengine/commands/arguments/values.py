@@ -19,6 +19,9 @@ from tvm_xengine.scheduling.sizes import MOST_RATIO, parse_bytes
 MOST_COUNT = 2**31 - 1
 """Steps, batches, sizes and seeds are 32-bit numbers in kernels and backends."""
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""Python also reads digits of other scripts, _ between digits, and blanks around."""
+
 _Value = TypeVar("_Value")
 
 
@@ -79,10 +82,9 @@ def _whole(least: int, most: int = MOST_COUNT) -> Callable[[str], int]:
 
 
 def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
+    if not _NUMBER.fullmatch(text):
         return math.nan
+    return float(text)
 
 
 def _path(text: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm_xengine.commands.arguments.parameter import HAS_COMPLETERS
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.completion import SHELLS, completion_script
-from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.files.named_errors import naming
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ def _shell_of_session() -> str:
 def _add_line(file: Path, line: str) -> None:
     """Append a line to a file that may not exist; a line that it has is not added again."""
     with naming(file):
-        text = file.read_text() if file.exists() else ""
+        text = os.fsdecode(file.read_bytes()) if file.exists() else ""
         if line in text.splitlines():
             return
         gap = "" if not text or text.endswith("\n") else "\n"
-        write_atomically(file, f"{text}{gap}# completion of tvm-xengine\n{line}\n")
+        added = f"{text}{gap}# completion of tvm-xengine\n{line}\n"
+        write_bytes_atomically(file, os.fsencode(added))
     print(f"added a line to {file}")  # noqa: T201

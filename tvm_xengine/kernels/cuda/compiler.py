@@ -102,7 +102,13 @@ def cuda_compiler() -> tuple[str, str]:
     if wanted in ("", "nvrtc") and (version := _nvrtc_version()):
         return "nvrtc", version
     if wanted in ("", "nvcc") and (path := shutil.which("nvcc")):
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        said = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
         return "nvcc", said.stdout.strip().rpartition(" ")[2]
     return "", ""
 

@@ -8,6 +8,7 @@ from math import pi
 
 from tvm import relax
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
@@ -175,6 +176,10 @@ def loss_of_distance(
     name: str, builder: Builder, x: Expr, target: Expr, reduction: int, width: float
 ) -> Expr:
     """A loss that is a parabola near zero and linear beyond a width."""
+    if not width >= 0:
+        raise UnsupportedModelError(
+            f"{name}_loss has a negative width {width}, which PyTorch refuses"
+        )
     losses = pointwise(name, x, target, width)
     reduced = {0: lambda one: one, 1: relax.op.mean, 2: relax.op.sum}[reduction]
     return builder.emit(reduced(losses))

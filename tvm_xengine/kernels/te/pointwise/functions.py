@@ -188,11 +188,11 @@ def _huber(a: Expr, b: Expr, delta: float) -> Expr:
     return select(z < delta, z * z * 0.5, (z - 0.5 * delta) * delta)
 
 
-def _loss_slopes(bound_of: Callable[[float], float]) -> tuple[Formula, Formula]:
-    """The slopes of both operands: the distance over a unit, at most `bound_of` the width."""
+def _loss_slopes(parts_of: Callable[[float], tuple[float, float]]) -> tuple[Formula, Formula]:
+    """The slopes of both operands, where `parts_of` the width are the steepest and the unit of distances."""
 
     def slope(g: Expr, z: Expr, width: float) -> Expr:
-        bound, unit = bound_of(width), width / bound_of(width)
+        bound, unit = parts_of(width)
         inside = g * z / unit if unit else g * zero(z)
         return select(z <= -width, g * -bound, select(z >= width, g * bound, inside))
 
@@ -292,7 +292,7 @@ FUNCTIONS: dict[str, Pointwise] = {
             lambda g, b, y: g * (b / y),
         ),
     ),
-    "huber": Pointwise(_huber, _loss_slopes(lambda delta: delta)),
+    "huber": Pointwise(_huber, _loss_slopes(lambda delta: (delta, 1.0))),
     "log10": Pointwise(lambda a: te.log(a) / log(10), (lambda g, a: g / (a * log(10)),)),
     "log1p": Pointwise(log1p, (lambda g, a: g / (a + 1.0),)),
     "log2": Pointwise(lambda a: te.log(a) / log(2), (lambda g, a: g / (a * log(2)),)),
@@ -337,7 +337,7 @@ FUNCTIONS: dict[str, Pointwise] = {
         ),
         (_sinc_slope,),
     ),
-    "smooth_l1": Pointwise(_smooth_l1, _loss_slopes(lambda _beta: 1.0)),
+    "smooth_l1": Pointwise(_smooth_l1, _loss_slopes(lambda beta: (1.0, beta))),
     "xlogy": Pointwise(
         lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))),
         (
