@@ -22,6 +22,7 @@ from tvm_xengine.kernels.te.pointwise.function import (
     select,
     zero,
 )
+from tvm_xengine.kernels.te.pooling import adaptive_avg_pool
 from tvm_xengine.kernels.te.reduction import extreme, extreme_position
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
@@ -246,6 +247,16 @@ def _adaptive_avg_pool(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr
     if shape is None or attrs.layout not in _LAYOUTS or attrs.out_layout != attrs.layout:
         return _default(builder, call)
     space = shape[2:]
+    name, attributes = f"adaptive_avg_pool{len(space)}d", name_attributes("adaptive_avg_pool")
+    size = _shape(call.args[0])
+    if size and any(extent % part for extent, part in zip(size[2:], space, strict=True)):
+        return builder.call_te(
+            adaptive_avg_pool,
+            call.args[0],
+            output_size=space,
+            primfunc_name_hint=name,
+            primfunc_attrs=attributes,
+        )
     pools = topi.nn.adaptive_pool1d, topi.nn.adaptive_pool, topi.nn.adaptive_pool3d
     return builder.call_te(
         pools[len(space) - 1],
@@ -253,8 +264,8 @@ def _adaptive_avg_pool(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr
         space,
         "avg",
         str(attrs.layout),
-        primfunc_name_hint=f"adaptive_avg_pool{len(space)}d",
-        primfunc_attrs=name_attributes("adaptive_avg_pool"),
+        primfunc_name_hint=name,
+        primfunc_attrs=attributes,
     )
 
 

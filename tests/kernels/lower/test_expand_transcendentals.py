@@ -59,6 +59,31 @@ def test_not_a_number_stays_one(name):
     np.testing.assert_array_equal(np.isnan(y), [True, False, True])
 
 
+@pytest.mark.parametrize("description", [NATIVE, BASELINE])
+@pytest.mark.parametrize("name", ["log", "log1p"])
+def test_logarithms_are_right_to_two_units_in_the_last_place(name, description):
+    ours, numpys = getattr(tirx, name), getattr(np, name)
+    least = 0.0 if name == "log" else -1.0
+    every = np.arange(0, 0x7F800000, 7919, dtype="int32").view("float32")  # of all magnitudes
+    x = np.concatenate([every, np.linspace(0.4, 2.5, 9001), np.linspace(-0.999, 1e-3, 9001)])
+    x = np.concatenate([x, [np.inf, 1e-45, 1.1754944e-38, 0.99999994, 1.0000001]])
+    x = x.astype("float32")[x > least]
+    exact = numpys(x.astype("float64"))
+    found = apply(ours, x, description).astype("float64")
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(found[~finite], exact[~finite])
+    units = np.spacing(np.abs(exact[finite]).astype("float32"))
+    assert np.max(np.abs(found[finite] - exact[finite]) / units) < 2
+
+
+@pytest.mark.parametrize(("name", "least"), [("log", 0.0), ("log1p", -1.0)])
+def test_logarithms_have_an_end(name, least):
+    x = np.array(
+        [least, np.nextafter(np.float32(least), np.float32(-9)), -np.inf, np.nan], "float32"
+    )
+    np.testing.assert_array_equal(apply(getattr(tirx, name), x), [-np.inf, np.nan, np.nan, np.nan])
+
+
 def test_exponentials_beyond_the_range_are_zero_and_infinity():
     x = np.array([-np.inf, -1e9, -100, 100, 1e9, np.inf], "float32")
     np.testing.assert_array_equal(apply(te.exp, x), [0, 0, 0, np.inf, np.inf, np.inf])

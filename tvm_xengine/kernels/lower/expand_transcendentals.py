@@ -1,4 +1,4 @@
-"""Write exp, tanh, sigmoid, erf, cosh and sinh as arithmetic that LLVM can vectorise.
+"""Write exp, log, log1p, tanh, sigmoid, erf, cosh and sinh as arithmetic that LLVM can vectorise.
 
 As calls into the C library they run one element at a time.
 """
@@ -32,6 +32,23 @@ _TANH = (
     -3.33332819422e-1,
 )
 _TANH_SMALL = 0.625
+
+# log(1 + f) = f - f^2 / 2 + f^3 * p(f) for 1 + f between sqrt(1/2) and sqrt(2); coefficients of logf
+# in Cephes.
+_LOG = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+_SQRT_HALF = 0.707106781186547524
+_LEAST_NORMAL = 1.1754943508222875e-38
+"""Of float32."""
 
 _ERF_LIMIT = 4.0
 """Beyond it erf is 1 in float32."""
@@ -70,8 +87,8 @@ class ExpandTranscendentals:
         y[i] = clip(T.let(c, clip(x[i]), c * P(c * c) / Q(c * c)))
 
     The relative error is a few units in the last place of float32, and what is at most 1 is at most 1.
-    NaN stays NaN, ``exp`` of less than -87 is zero. Hyperbolic sine and cosine, which LLVM lacks, are
-    written so in every type.
+    NaN stays NaN, ``exp`` of less than -87 is zero, ``log`` of less than 0 is NaN. Hyperbolic sine
+    and cosine, which LLVM lacks, are written so in every type.
     Functions of something in bfloat16 stay: ``BF16ComputeLegalize`` does not look
     into the value of a let, so this must run once more behind it.
     """
@@ -136,6 +153,46 @@ def _exp(x: ir.Expr) -> ir.Expr:
 
     bounded = tirx.Select(x > _EXP_OVERFLOW, _f32(_EXP_OVERFLOW), x)
     return tirx.Select(x < _EXP_UNDERFLOW, _f32(0.0), _let(bounded, scaled))
+
+
+def _log(x: ir.Expr) -> ir.Expr:
+    """By the exponent, and a polynomial of the mantissa."""
+    # What is no normal number has its bits shifted up first.
+    is_small = x < _LEAST_NORMAL
+    normal = tirx.Select(is_small, x * 8388608.0, x)
+    shift = tirx.Select(is_small, tirx.const(126 + 23, "int32"), tirx.const(126, "int32"))
+
+    def of_bits(bits: ir.Expr) -> ir.Expr:
+        mantissa = tirx.reinterpret("float32", (bits & 0x7FFFFF) | 0x3F000000)
+        return _let(mantissa, lambda m: of_parts(m, (bits >> 23) - shift))
+
+    def of_parts(m: ir.Expr, exponent: ir.Expr) -> ir.Expr:
+        is_low = m < _SQRT_HALF
+        rest = tirx.Select(is_low, m + m, m) - 1.0
+        power = tirx.Cast("float32", exponent - tirx.Select(is_low, 1, 0))
+        return _let(rest, lambda f: _let(power, lambda n: joined(f, n)))
+
+    def joined(f: ir.Expr, n: ir.Expr) -> ir.Expr:
+        cubic = _polynomial(_LOG, f) * f * f * f
+        return f + (cubic + n * _LN2_LOW - f * f * 0.5) + n * _LN2_HIGH
+
+    finite = _let_int(tirx.reinterpret("int32", normal), of_bits)
+    of_least = tirx.Select(x < 0.0, _f32(float("nan")), _f32(float("-inf")))
+    # A comparison with NaN does not hold.
+    of_most = tirx.Select(x <= 3.4028234663852886e38, finite, x)
+    return tirx.Select(x <= 0.0, of_least, of_most)
+
+
+def _log1p(x: ir.Expr) -> ir.Expr:
+    """log(u) and what the rounding of u = 1 + x took away, relative to u (fdlibm)."""
+    # Through its bits, lest (1 + x) - 1 is taken for x.
+    wide = tirx.reinterpret("float32", tirx.reinterpret("int32", x + 1.0))
+
+    def corrected(u: ir.Expr) -> ir.Expr:
+        lost = tirx.Select(tirx.abs(x) < 1.0e10, (x - (u - 1.0)) / u, _f32(0.0))
+        return _log(u) + tirx.Select(u > 0.0, lost, _f32(0.0))
+
+    return _let(wide, corrected)
 
 
 def _sigmoid(x: ir.Expr) -> ir.Expr:
@@ -208,6 +265,8 @@ def _f32(value: float) -> ir.Expr:
 
 _EXPANSIONS: dict[str, Callable[[ir.Expr], ir.Expr]] = {
     "tirx.exp": _exp,
+    "tirx.log": _log,
+    "tirx.log1p": _log1p,
     "tirx.sigmoid": _sigmoid,
     "tirx.tanh": _tanh,
     "tirx.erf": _erf,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Sequence
 
 import tvm_ffi
@@ -14,6 +15,8 @@ _COSTLY = frozenset(
 )
 _MOST_REPEATED = 500
 """Expressions."""
+_SHORT_TABLE = 20
+"""Expressions: what takes fewer is computed about as fast as it is read; chosen."""
 
 
 def inline_elementwise(sch: s_tir.Schedule) -> None:
@@ -21,11 +24,13 @@ def inline_elementwise(sch: s_tir.Schedule) -> None:
 
     A value that costs a transcendental function is not computed twice for that. Long ones are not
     repeated either: a chain of values that each read the one before twice would become as long as
-    a power of two.
+    a power of two. Nor is a table that depends on positions alone computed anew wherever it is read.
     """
     for block in leaf_blocks(sch):
-        if not _is_dear_to_repeat(sch, block) and not _is_long_to_repeat(
-            sch, block, sch.get_consumers(block)
+        if (
+            not _is_dear_to_repeat(sch, block)
+            and not _is_table(sch, block)
+            and not _is_long_to_repeat(sch, block, sch.get_consumers(block))
         ):
             with contextlib.suppress(ScheduleError):
                 sch.compute_inline(block)
@@ -51,6 +56,20 @@ def _is_dear_to_repeat(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     readers = sch.get_consumers(block)
     repeated = len(readers) > 1 or any(is_reduction(sch, reader) for reader in readers)
     return repeated and _has_costly_call(sch.get(block).body)
+
+
+def _is_table(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether a long value reads nothing, and has fewer elements than each of its readers."""
+    table = sch.get(block)
+    if table.reads or _length(table.body) < _SHORT_TABLE:
+        return False
+    return all(
+        _positions(sch.get(reader)) > _positions(table) for reader in sch.get_consumers(block)
+    )
+
+
+def _positions(block: s_tir.SBlock) -> int:
+    return math.prod(int(axis.dom.extent) for axis in block.iter_vars)
 
 
 def _is_long_to_repeat(sch: s_tir.Schedule, block: SBlockRV, readers: Sequence[SBlockRV]) -> bool:

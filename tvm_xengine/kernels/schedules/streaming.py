@@ -28,7 +28,9 @@ from tvm_xengine.kernels.schedules.folds import (
     in_pieces,
     over,
 )
+from tvm_xengine.kernels.schedules.joined_rows import short_rows, with_joined_rows
 from tvm_xengine.kernels.schedules.loops import sequence, share, unravel
+from tvm_xengine.kernels.schedules.neighbours import neighbours_at_once, with_neighbours
 from tvm_xengine.kernels.schedules.padding import pad_first
 from tvm_xengine.kernels.schedules.products.phases import split_block
 from tvm_xengine.kernels.schedules.shared_axes import (
@@ -39,11 +41,15 @@ from tvm_xengine.kernels.schedules.shared_axes import (
 from tvm_xengine.kernels.schedules.workers import operations, worker_count
 from tvm_xengine.kernels.targets import vector_bytes
 
+_ITERATIONS_PER_WORKER = 4
+"""So that the largest share of several is at most a quarter larger than the mean."""
+
 
 def write_streaming(
     func: tirx.PrimFunc, blocks: Sequence[Block], buffers: Sequence[ir.Var], target: Target
 ) -> tirx.PrimFunc:
     """Return `func`, which is `blocks` passing `buffers` among themselves, with loops for a CPU."""
+    func, blocks, buffers = _with_long_rows(func, blocks, buffers, target)
     blocks, copies = _without_conditions(blocks, target)
     buffers = [*buffers, *copies]
     groups = _groups(blocks)
@@ -58,6 +64,35 @@ def write_streaming(
             del allocated[buffer]
     body = sequence([*(tirx.AllocBuffer(buffer) for buffer in allocated), *stmts])
     return func.with_body(body)
+
+
+def _with_long_rows(
+    func: tirx.PrimFunc, blocks: Sequence[Block], buffers: Sequence[ir.Var], target: Target
+) -> tuple[tirx.PrimFunc, Sequence[Block], Sequence[ir.Var]]:
+    """The kernel with short rows joined, as far as that leaves iterations for all workers."""
+    if target.kind.name == "c":  # boards have no cache and short vectors
+        return func, blocks, buffers
+    workers = worker_count(sum(map(operations, blocks)), target)
+    least = min(_iterations(blocks, target), _ITERATIONS_PER_WORKER * workers if workers > 1 else 1)
+    while True:
+        joined = (
+            with_joined_rows(func, blocks, buffers, rows, count)
+            for rows in short_rows(blocks)
+            for count in rows.joined_counts
+        )
+        longer = next((one for one in joined if _iterations(one[1], target) >= least), None)
+        if longer is None:
+            return func, blocks, buffers
+        func, blocks, buffers = longer
+
+
+def _iterations(blocks: Sequence[Block], target: Target) -> int:
+    """Iterations of the outer loops, where there are fewest."""
+    groups = [group for group in _groups(blocks) if group[0].loads]
+    return min(
+        (math.prod(axis[0].extent for axis in _outer_axes(group, target)) for group in groups),
+        default=1,
+    )
 
 
 def _without_conditions(
@@ -84,14 +119,25 @@ def _sum_type(block: Block) -> str:
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Cut the blocks into runs that share outer loops."""
+    """Cut the blocks into runs that share outer loops; tables, which read nothing, come first."""
+    tables: list[list[Block]] = []
     groups: list[list[Block]] = []
     for block in blocks:
-        if groups and shared_axes([*groups[-1], block]):
+        if _is_table(block, blocks):
+            tables.append([block])
+        elif groups and shared_axes([*groups[-1], block]):
             groups[-1].append(block)
         else:
             groups.append([block])
-    return groups
+    return [*tables, *groups]
+
+
+def _is_table(block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether others read what a block alone makes of positions alone."""
+    others = [other for other in blocks if other is not block]
+    is_read = any(block.written & other.accesses.keys() for other in others)
+    is_shared = any(block.written & other.written for other in others)
+    return is_read and not is_shared and not block.loads and not block.summed
 
 
 def _touches(block: Block, buffer: ir.Var) -> bool:
@@ -113,12 +159,15 @@ class _GroupWriter:
         self._target = target
         self._dtype = _index_dtype(blocks)
         self._axes = _outer_axes(blocks, target)
+        self._beside: Sequence[Axis] = ()
         self._workers = worker_count(sum(map(operations, blocks)), target)
         self.made_private: dict[ir.Var, _Slice] = {}
 
     def write(self, private: Sequence[ir.Var]) -> tirx.Stmt:
         if not self._axes:
             return self._blocks_at([{} for _ in self._blocks])
+        if self._target.kind.name != "c" and not any(map(_is_image, private)):
+            self._take_neighbours()
         for buffer in private:
             dropped = partitioned_dimensions(buffer, self._blocks, self._axes)
             if len(dropped) == len(self._axes):
@@ -142,6 +191,23 @@ class _GroupWriter:
             setup=[tirx.AllocBuffer(piece.buffer) for piece in self.made_private.values()],
         )
 
+    def _take_neighbours(self) -> None:
+        """Let an iteration do several positions of the only outer axis where each has short rows.
+
+        Channels of small images are such: one alone is a line of the cache in each image, which
+        is too little to be fetched ahead, and often falls into one set of the cache with all the others.
+        """
+        count = neighbours_at_once(self._blocks, self._axes, self._workers)
+        if count == 1:
+            return
+        taken = [
+            with_neighbours(block, axis, count)
+            for block, axis in zip(self._blocks, self._axes[0], strict=True)
+        ]
+        self._blocks = [one.block for one in taken]
+        self._axes = (tuple(one.outer for one in taken),)
+        self._beside = [one.inner for one in taken]
+
     def _blocks_at(self, at: Sequence[Values]) -> tirx.Stmt:
         return sequence(
             [self._block(block, here) for block, here in zip(self._blocks, at, strict=True)]
@@ -164,8 +230,9 @@ class _GroupWriter:
         in_c = self._target.kind.name == "c"
         folded = FoldWriter(block, fold, self._dtype, width, as_written=in_c)
         if _sums_innermost(block, self._target):
-            beside = folded.sharing_axes(spatial)
-            rest = spatial[: len(spatial) - len(beside)]
+            beside = [axis for axis in spatial if axis in self._beside]
+            beside = beside or folded.sharing_axes(spatial)
+            rest = [axis for axis in spatial if axis not in beside]
             return self._over(rest, at, lambda here: folded.over_lanes(here, beside))
         if spatial and (_reads_apart(fold, self._target) or fold.is_contiguous_in(spatial[-1].var)):
             return self._over(spatial[:-1], at, lambda here: folded.side_by_side(here, spatial[-1]))
@@ -179,6 +246,11 @@ class _GroupWriter:
         self, axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt]
     ) -> tirx.Stmt:
         return over(axes, at, body, self._dtype)
+
+
+def _is_image(buffer: ir.Var) -> bool:
+    """Whether a buffer has more than a number for each position of one axis."""
+    return sum(int(extent) > 1 for extent in buffer.ty.shape) > 1
 
 
 class _Slice:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes
 from tvm_xengine.kernels.te.indexing.positions import unravel
 from tvm_xengine.kernels.te.pointwise.function import isnan
 
@@ -176,26 +178,35 @@ class _Windows:
         return above - below
 
 
+def adaptive_avg_pool(data: te.Tensor, *, output_size: tuple[int, ...]) -> te.Tensor:
+    """The mean of each of the windows [q I / O, ceil((q + 1) I / O)) of the space axes."""
+    space = map(int, data.shape[2:])
+    maps = [_means(size, out_size) for size, out_size in zip(space, output_size, strict=True)]
+    return map_axes(data, maps, str(data.dtype))
+
+
 def adaptive_avg_pool_backward(
     output_gradient: te.Tensor, *, data_shape: tuple[int, ...]
 ) -> te.Tensor:
-    """Each input pixel gathers its share of the windows [q I / O, ceil((q + 1) I / O)) over it."""
-    _, _, *space = data_shape
-    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
-    q = [te.reduce_axis((0, extent), name=f"q{a}") for a, extent in enumerate(out_space)]
+    """Each input pixel gathers its share of the windows over it."""
+    out_space = map(int, output_gradient.shape[2:])
+    sizes = zip(data_shape[2:], out_space, strict=True)
+    maps = [_means(size, out_size).transposed() for size, out_size in sizes]
+    return map_axes(output_gradient, maps, str(output_gradient.dtype))
 
-    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
-        covered, size = [], tvm.tirx.const(1, "int32")
-        for a, position in enumerate(i):
-            first = tvm.tirx.floordiv(q[a] * space[a], out_space[a])
-            last = tvm.tirx.floordiv((q[a] + 1) * space[a] + out_space[a] - 1, out_space[a])
-            covered += [position >= first, position < last]
-            size = size * (last - first)
-        share = output_gradient(n, c, *q) / size.astype(output_gradient.dtype)
-        zero = tvm.tirx.const(0, output_gradient.dtype)
-        return te.sum(tvm.tirx.if_then_else(tvm.tirx.all(*covered), share, zero), axis=q)
 
-    return te.compute(data_shape, data_gradient, name="data_gradient")
+def _means(size: int, out_size: int) -> AxisMap:
+    """The means of the windows of an adaptive pooling along one axis."""
+    q = np.arange(out_size)
+
+    def share(q: Expr, p: Expr, dtype: str) -> Expr:
+        first = tvm.tirx.floordiv(q * size, out_size)
+        end = tvm.tirx.floordiv((q + 1) * size + out_size - 1, out_size)
+        covered = tvm.tirx.all(p >= first, p < end)
+        return tvm.tirx.Select(covered, (end - first).astype(dtype), tvm.tirx.const(0, dtype))
+
+    first, end = q * size // out_size, -(-(q + 1) * size // out_size)
+    return AxisMap(size, first, end - 1, share, only_selects=out_size % size == 0, divides=True)
 
 
 def _side_by_side(

@@ -6,14 +6,17 @@ the border mean the element at the border.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
-from math import ceil
+from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import te
-from tvm.tirx import Expr, Var
+from tvm.tirx import Expr
+
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,42 @@ class Interpolation:
     alpha: float
     exclude_outside: bool
 
-    def taps(self, q: Expr, size: int, out_size: int, dtype: str) -> list[tuple[Expr, Expr]]:
+    def along(self, size: int, out_size: int) -> AxisMap:
+        """The map of an axis from `size` to `out_size` elements."""
+        source, margin = self._numbers(size, out_size)
+        before, behind = self._reach
+        low, high = (
+            np.asarray(self._base(source + shift * margin, np.floor), np.int64) for shift in (-1, 1)
+        )
+
+        def share(q: Expr, p: Expr, dtype: str) -> Expr:
+            zero = tvm.tirx.const(0, dtype)
+            total = zero
+            for position, weight in self._taps(q, size, out_size, dtype):
+                total = total + tvm.tirx.Select(position == p, weight, zero)
+            return total
+
+        return AxisMap(
+            size,
+            first=np.clip(low - before, 0, size - 1),
+            last=np.clip(high + behind, 0, size - 1),
+            share=share,
+            only_selects=self.method == "nearest_neighbor",
+        )
+
+    @property
+    def _reach(self) -> tuple[int, int]:
+        """How many inputs before and behind the base an output reads."""
+        return {"nearest_neighbor": (0, 0), "linear": (0, 1)}.get(self.method, (1, 2))
+
+    def _taps(self, q: Expr, size: int, out_size: int, dtype: str) -> list[tuple[Expr, Expr]]:
         """Pairs (position, weight) for one output element; positions inside the input."""
-        source = self._source(q.astype(dtype), size, out_size, dtype)
+        source = self._source(q.astype(dtype), size, out_size)
+        base = self._base(source, te.floor)
         if self.method == "nearest_neighbor":
-            chosen = _rounded(source, self.rounding).astype("int32")
-            return [(_clamped(chosen, size), tvm.tirx.const(1, dtype))]
-        base = te.floor(source)
+            return [(_clamped(base.astype("int32"), size), tvm.tirx.const(1, dtype))]
         weights = self._weights(source - base, dtype)
-        first = base.astype("int32") - (len(weights) // 2 - 1)
+        first = base.astype("int32") - self._reach[0]
         if self.exclude_outside and self.method == "cubic":
             zero = tvm.tirx.const(0, dtype)
             weights = [
@@ -59,31 +89,45 @@ class Interpolation:
             weights = [weight / total for weight in weights]
         return [(_clamped(first + k, size), weight) for k, weight in enumerate(weights)]
 
-    def reach(self, size: int, out_size: int) -> int:
-        """How many consecutive outputs cover all that may read one input."""
-        return min(ceil(5 / self._scale(size, out_size)) + 5, out_size)
+    def _numbers(self, size: int, out_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the outputs lie in the input, and how far off that is where it is computed in float32."""
+        source = self._source(np.arange(out_size, dtype=np.float64), size, out_size)
+        steps, intervals = (
+            (size - 1, max(out_size - 1, 1))
+            if self.coordinates == "align_corners"
+            else (size, out_size)
+        )
+        denominator = Fraction(steps, intervals).denominator
+        is_exact = denominator & (denominator - 1) == 0 and denominator * size < 2**20
+        return source, (np.abs(source) + 1) * (0.0 if is_exact else 2.0**-22)
 
-    def first_reader(self, i: Expr, size: int, out_size: int, dtype: str) -> Expr:
-        """The first of those outputs."""
-        start = (i.astype(dtype) - 2.5) / self._scale(size, out_size)
-        return te.max(te.floor(start).astype("int32") - 1, 0)
+    def _base(self, source: Any, floor: Callable[[Any], Any]) -> Any:
+        """The input at or before a position, or the nearest one, as a number that is whole."""
+        if self.method != "nearest_neighbor":
+            return floor(source)
+        # TVM's own resize leaves this much room, so that 1.9999999 is 2.
+        slack = 1e-5
+        match self.rounding:
+            case "floor":
+                return floor(source + slack)
+            case "ceil":
+                return -floor(slack - source)
+            case "round_prefer_floor":
+                return -floor(0.5 - source)
+            case _:  # a half goes up
+                return floor(source + 0.5)
 
-    def _scale(self, size: int, out_size: int) -> float:
-        if self.coordinates == "align_corners":
-            return max(size - 1, 1e-6) / max(out_size - 1, 1)
-        return size / out_size
-
-    def _source(self, q: Expr, size: int, out_size: int, dtype: str) -> Expr:
+    def _source(self, q: Any, size: int, out_size: int) -> Any:
         """Where in the input an output element lies."""
         if self.coordinates == "align_corners":
-            return q * tvm.tirx.const((size - 1) / max(out_size - 1, 1), dtype)
-        scale = tvm.tirx.const(size / out_size, dtype)
+            return q * ((size - 1) / max(out_size - 1, 1))
+        scale = size / out_size
         if self.coordinates == "asymmetric":
             return q * scale
         if self.coordinates == "tf_half_pixel_for_nn":
             return (q + 0.5) * scale
         if self.coordinates == "pytorch_half_pixel" and out_size == 1:
-            return q * tvm.tirx.const(0, dtype)
+            return q * 0.0
         return (q + 0.5) * scale - 0.5
 
     def _weights(self, t: Expr, dtype: str) -> list[Expr]:
@@ -114,20 +158,8 @@ def resize(
 ) -> te.Tensor:
     """The space axes of (batch, channel, space...) resized to `size`."""
     how = Interpolation(method, coordinates, rounding, alpha, exclude_outside)
-    batch, channels, *space = [int(extent) for extent in data.shape]
-    dtype = _coordinate_dtype(data)
-
-    def element(n: Var, c: Var, *q: Var) -> Expr:
-        taps = [how.taps(q[a], space[a], size[a], dtype) for a in range(len(space))]
-        value = tvm.tirx.const(0, dtype)
-        for chosen in product(*taps):
-            read = data(n, c, *(position for position, _ in chosen)).astype(dtype)
-            for _, weight in chosen:
-                read = read * weight
-            value = value + read
-        return value.astype(data.dtype)
-
-    return te.compute((batch, channels, *size), element, name="resized")
+    maps = [how.along(*sizes) for sizes in zip(map(int, data.shape[2:]), size, strict=True)]
+    return map_axes(data, maps, _coordinate_dtype(data))
 
 
 def resize_backward(
@@ -140,58 +172,11 @@ def resize_backward(
     alpha: float,
     exclude_outside: bool,
 ) -> te.Tensor:
-    """dx[i] = sum_q w(q, i) dy[q], where q runs over the few outputs near i only."""
+    """dx[p] = sum_q share(p, q) dy[q], the transpose of `resize`."""
     how = Interpolation(method, coordinates, rounding, alpha, exclude_outside)
-    _, _, *space = shape
-    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
-    k = [
-        te.reduce_axis((0, how.reach(extent, out_extent)), name=f"k{a}")
-        for a, (extent, out_extent) in enumerate(zip(space, out_space, strict=True))
-    ]
-    dtype = _coordinate_dtype(output_gradient)
-    zero = tvm.tirx.const(0, dtype)
-
-    def term(n: Var, c: Var, *i: Var) -> Expr:
-        at, inside, weight = [], [], None
-        for a in range(len(space)):
-            q = how.first_reader(i[a], space[a], out_space[a], dtype) + k[a]
-            inside += [q >= 0, q < out_space[a]]
-            share = _share(how.taps(q, space[a], out_space[a], dtype), i[a], zero)
-            weight = share if weight is None else weight * share
-            at.append(q)
-        read = output_gradient(n, c, *at).astype(dtype) * weight
-        return tvm.tirx.if_then_else(tvm.tirx.all(*inside), read, zero)
-
-    gathered = te.compute(shape, lambda *i: te.sum(term(*i), axis=k), name="data_gradient")
-    if str(gathered.dtype) == str(output_gradient.dtype):
-        return gathered
-    return te.compute(
-        shape, lambda *i: gathered(*i).astype(output_gradient.dtype), name="data_gradient_cast"
-    )
-
-
-def _share(taps: Sequence[tuple[Expr, Expr]], i: Var, zero: Expr) -> Expr:
-    """The weight with which an output reads the input `i`, perhaps through several taps."""
-    total = zero
-    for position, weight in taps:
-        total = total + tvm.tirx.Select(position == i, weight, zero)
-    return total
-
-
-def _rounded(source: Expr, rounding: str) -> Expr:
-    # TVM's own resize leaves this much room, so that 1.9999999 is 2.
-    slack = 1e-5
-    match rounding:
-        case "floor":
-            return te.floor(source + slack)
-        case "ceil":
-            return te.ceil(source - slack)
-        case "round_prefer_ceil":
-            return te.floor(source + 0.5)
-        case "round_prefer_floor":
-            return te.ceil(source - 0.5)
-        case _:
-            return te.round(source)
+    sizes = zip(shape[2:], map(int, output_gradient.shape[2:]), strict=True)
+    maps = [how.along(*one).transposed() for one in sizes]
+    return map_axes(output_gradient, maps, _coordinate_dtype(output_gradient))
 
 
 def _clamped(position: Expr, size: int) -> Expr:

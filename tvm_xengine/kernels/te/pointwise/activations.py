@@ -13,6 +13,7 @@ from tvm_xengine.kernels.te.pointwise.function import (
     greater,
     isnan,
     lesser,
+    named,
     select,
     zero,
 )
@@ -66,10 +67,22 @@ def _outside(g: Expr, a: Expr, width: float) -> Expr:
     return select(either(isnan(a), inside), zero(g), g)
 
 
+def _tanh_of_softplus(a: Expr) -> Expr:
+    """tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) for e = exp(a), which cancels nowhere."""
+
+    def ratio(e: Expr) -> Expr:
+        return named(e * (e + 2.0), lambda w: w / (w + 2.0))
+
+    return named(te.exp(lesser(a, zero(a) + 20.0)), ratio)
+
+
+def _mish(a: Expr) -> Expr:
+    return a * select(a > 20.0, const(1, a), _tanh_of_softplus(a))
+
+
 def _mish_slope(g: Expr, a: Expr) -> Expr:
     s = 1.0 / (1.0 + te.exp(-a))
-    t = te.tanh(log1p(te.exp(a)))
-    return g * (t + a * s * (1.0 - t * t))
+    return g * named(_tanh_of_softplus(a), lambda t: t + a * s * (1.0 - t * t))
 
 
 def finite(g: Expr, a: Expr) -> Expr:
@@ -106,7 +119,7 @@ ACTIVATIONS: dict[str, Pointwise] = {
     ),
     "logsigmoid": Pointwise(_logsigmoid, (_logsigmoid_slope,)),
     "mish": Pointwise(
-        lambda a: a * te.tanh(select(a > 20.0, a, log1p(te.exp(a)))),
+        _mish,
         (lambda g, a: select(a > 20.0, finite(g, a), _mish_slope(g, lesser(a, zero(a) + 20.0))),),
     ),
     "prelu": Pointwise(
