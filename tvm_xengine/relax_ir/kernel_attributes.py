@@ -19,6 +19,9 @@ OPTIONS_ATTR = "tvm_xengine.options"
 PARTS_ATTR = "tvm_xengine.parts"
 """Of a fused kernel: the kernels it was made of, and how they are connected."""
 
+KEPT_ATTR = "tvm_xengine.kept"
+"""On a stage of a kernel: its elements are read so often that they are stored, not computed anew."""
+
 _NOT_PART_OF_A_KERNEL = ("global_symbol", "op_pattern", "target", PARTS_ATTR)
 
 

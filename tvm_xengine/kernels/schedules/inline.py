@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Collection, Sequence
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV, ScheduleError
 
+from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
+
 _COSTLY = frozenset(
     ["exp", "exp2", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "tan"]
 )
 _MOST_REPEATED = 500
 """Expressions."""
-_SHORT_TABLE = 20
-"""Expressions: what takes fewer is computed about as fast as it is read; chosen."""
 
 
 def inline_elementwise(sch: s_tir.Schedule) -> None:
@@ -24,12 +23,12 @@ def inline_elementwise(sch: s_tir.Schedule) -> None:
 
     A value that costs a transcendental function is not computed twice for that. Long ones are not
     repeated either: a chain of values that each read the one before twice would become as long as
-    a power of two. Nor is a table that depends on positions alone computed anew wherever it is read.
+    a power of two. What a kernel says is kept is stored, too.
     """
     for block in leaf_blocks(sch):
         if (
             not _is_dear_to_repeat(sch, block)
-            and not _is_table(sch, block)
+            and KEPT_ATTR not in sch.get(block).annotations
             and not _is_long_to_repeat(sch, block, sch.get_consumers(block))
         ):
             with contextlib.suppress(ScheduleError):
@@ -56,20 +55,6 @@ def _is_dear_to_repeat(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     readers = sch.get_consumers(block)
     repeated = len(readers) > 1 or any(is_reduction(sch, reader) for reader in readers)
     return repeated and _has_costly_call(sch.get(block).body)
-
-
-def _is_table(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether a long value reads nothing, and has fewer elements than each of its readers."""
-    table = sch.get(block)
-    if table.reads or _length(table.body) < _SHORT_TABLE:
-        return False
-    return all(
-        _positions(sch.get(reader)) > _positions(table) for reader in sch.get_consumers(block)
-    )
-
-
-def _positions(block: s_tir.SBlock) -> int:
-    return math.prod(int(axis.dom.extent) for axis in block.iter_vars)
 
 
 def _is_long_to_repeat(sch: s_tir.Schedule, block: SBlockRV, readers: Sequence[SBlockRV]) -> bool:

@@ -15,6 +15,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
+
 Share = Callable[[Expr, Expr, str], Expr]
 """The weight of input p in output q, from q, p and the type of the weight."""
 
@@ -154,7 +156,7 @@ def _mapped(data: te.Tensor, axis: int, along: AxisMap, dtype: str) -> te.Tensor
             return share
         return tvm.tirx.Select(tvm.tirx.all(p >= 0, p < along.size), share, zero)
 
-    weights = te.compute((taps, along.out_size), weight_of, name="weights")
+    weights = te.compute((taps, along.out_size), weight_of, name="weights", attrs={KEPT_ATTR: 1})
 
     def term(*i: Var) -> Expr:
         weight, value = weights(k, i[axis]), read(i, k).astype(dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,6 +14,16 @@ from tvm.tirx import Expr, Var
 from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes
 from tvm_xengine.kernels.te.indexing.positions import unravel
 from tvm_xengine.kernels.te.pointwise.function import isnan
+from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
+
+_SMALL_WINDOW = 4
+"""Elements: of 2 x 2 one pass, number by number, takes less than three in vectors."""
+
+_WHOLE_WINDOW = 9
+"""The same of windows that do not reach over the border and start apart."""
+
+_COUNTING_DTYPES = ("float32", "float64")
+"""Types that know all whole numbers up to 2^24, the largest window."""
 
 
 def max_pool_forward(
@@ -27,8 +37,8 @@ def max_pool_forward(
 ) -> list[te.Tensor]:
     """The maximum of each window, and its number in the window (int32, row-major).
 
-    Of equal values the first one counts. NaN is greater than all, and the last one counts, as in
-    PyTorch.
+    Of equal values the first one counts, and none of the border. NaN is greater than all, and the last
+    one counts, as in PyTorch.
     """
     _, _, *space = [int(extent) for extent in data.shape]
     window = te.reduce_axis((0, prod(pool_size)), name="window")
@@ -37,11 +47,19 @@ def max_pool_forward(
         tvm.tirx.const(float("-inf"), data.dtype) if is_float else tvm.tirx.min_value(data.dtype)
     )
 
-    def value(n: Var, c: Var, *q: Var) -> Expr:
+    def pair(n: Var, c: Var, *q: Var) -> tuple[Expr, Expr]:
         k = unravel(window, pool_size)
         at = [q[a] * strides[a] + k[a] * dilation[a] - padding[a] for a in range(len(q))]
         inside = _inside(at, space)
-        return tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
+        place = window.var.astype("int32")
+        if any(padding):
+            place = tvm.tirx.Select(inside, place, tvm.tirx.const(prod(pool_size), "int32"))
+        return place, tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
+
+    is_plain = not any(padding) and strides[-1] > 1
+    most = _WHOLE_WINDOW if is_plain else _SMALL_WINDOW
+    if str(data.dtype) in _COUNTING_DTYPES and prod(pool_size) > most:
+        return _maximum_before_position(data, pool_size, strides, padding, dilation, output_shape)
 
     def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
         first = tvm.tirx.any(
@@ -62,10 +80,78 @@ def max_pool_forward(
     arg_max = te.comm_reducer(better, nothing, name="arg_max")
     position, maximum = te.compute(
         output_shape,
-        lambda n, c, *q: arg_max((window.var.astype("int32"), value(n, c, *q)), axis=window),
+        lambda *q: arg_max(pair(*q), axis=window),
         name="maximum",
     )
     return [maximum, position]
+
+
+def _maximum_before_position(
+    data: te.Tensor,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    output_shape: tuple[int, ...],
+) -> list[te.Tensor]:
+    """The same in three passes that run in vectors: the maximum, where it is first, and the last NaN.
+
+    Places are counted in the type of the data, so that all passes fold equal vectors.
+    """
+    dtype = data.dtype
+    batch, channels, *space = [int(extent) for extent in data.shape]
+    rank = len(space)
+    bordered = [
+        (count - 1) * strides[a] + (pool_size[a] - 1) * dilation[a] + 1
+        for a, count in enumerate(output_shape[2:])
+    ]
+    lowest = tvm.tirx.const(float("-inf"), dtype)
+
+    def with_border(n: Var, c: Var, *p: Var) -> Expr:
+        at = [p[a] - padding[a] for a in range(rank)]
+        return tvm.tirx.if_then_else(_inside(at, space), data(n, c, *at), lowest)
+
+    padded = te.compute(
+        (batch, channels, *bordered), with_border, name="padded", attrs={KEPT_ATTR: 1}
+    )
+    window = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
+    place = _ravel(window, pool_size).astype(dtype)
+    behind, before = (tvm.tirx.const(place, dtype) for place in (prod(pool_size), -1))
+
+    def positions(*q: Var) -> list[Expr]:
+        return [q[a] * strides[a] + k * dilation[a] for a, k in enumerate(window)]
+
+    def value(n: Var, c: Var, *q: Var) -> Expr:
+        return padded(n, c, *positions(*q))
+
+    def folded(element: Callable[..., Expr], fold: Callable[..., Expr], name: str) -> te.Tensor:
+        return te.compute(output_shape, lambda *q: fold(element(*q), axis=window), name=name)
+
+    maximum = te.comm_reducer(lambda a, b: tvm.tirx.max(a, b), lambda _: lowest, name="maximum")
+    largest = folded(value, maximum, "largest")
+
+    def place_of_largest(*q: Var) -> Expr:
+        at = [p - padding[a] for a, p in enumerate(positions(*q[2:]))]
+        is_largest = tvm.tirx.all(value(*q) == largest(*q), _inside(at, space))
+        return tvm.tirx.Select(is_largest, place, behind)
+
+    first = folded(place_of_largest, te.min, "first")
+    last_nan = folded(
+        lambda *q: tvm.tirx.Select(isnan(value(*q)), place, before), te.max, "last_nan"
+    )
+
+    def chosen(nan: Expr, number: Expr, *q: Var) -> Expr:
+        return tvm.tirx.Select(last_nan(*q) >= 0.0, nan, number)
+
+    nan = tvm.tirx.const(float("nan"), dtype)
+    return [
+        te.compute(output_shape, lambda *q: chosen(nan, largest(*q), *q), name="maximum"),
+        te.compute(
+            output_shape,
+            lambda *q: chosen(last_nan(*q), first(*q), *q).astype("int32"),
+            name="position",
+        ),
+    ]
 
 
 def max_pool_backward(
