@@ -28,7 +28,13 @@ from tvm_xengine.kernels.te.linear import (
 )
 from tvm_xengine.kernels.te.losses.loss import cross_entropy_forward
 from tvm_xengine.kernels.te.norms.batch_norm import batch_norm_backward, batch_norm_forward
-from tvm_xengine.kernels.te.pooling import max_pool_backward, max_pool_forward
+from tvm_xengine.kernels.te.norms.row_norm import group_norm_forward, softmax_backward
+from tvm_xengine.kernels.te.pooling import (
+    adaptive_avg_pool,
+    max_pool_backward,
+    max_pool_forward,
+)
+from tvm_xengine.kernels.te.resize import resize, resize_backward
 
 torch = pytest.importorskip("torch")
 
@@ -184,6 +190,62 @@ def loss_and_pooling_cases() -> list[Case]:
     ]
 
 
+def image_cases() -> list[Case]:
+    """Kernels over rows of images: softmax over channels, group norm, resizing, large windows."""
+    shape, wide = (8, 32, 32, 32), (8, 32, 64, 64)
+    x, dy = (te.placeholder(shape, "float32", name=name) for name in ("x", "dy"))
+    dy_wide = te.placeholder(wide, "float32", name="dy_wide")
+    gamma, beta = (te.placeholder((32,), "float32", name=name) for name in ("gamma", "beta"))
+    tx, tdy, twide, ones = torch.randn(shape), torch.randn(shape), torch.randn(wide), torch.ones(32)
+    linear_options = {
+        "method": "linear",
+        "coordinates": "half_pixel",
+        "rounding": "",
+        "alpha": -0.75,
+        "exclude_outside": False,
+    }
+    window = {"strides": (1, 1), "padding": (2,) * 4, "dilation": (1, 1)}
+    functional, aten = torch.nn.functional, torch.ops.aten
+    return [
+        Case(
+            "softmax over channels, backward",
+            [dy, x],
+            softmax_backward(dy, x, axis=1),
+            lambda: aten._softmax_backward_data(tdy, tx, 1, torch.float32),
+        ),
+        Case(
+            "group norm",
+            [x, gamma, beta],
+            group_norm_forward(x, gamma, beta, groups=8, epsilon=1e-5),
+            lambda: functional.group_norm(tx, 8, ones, ones),
+        ),
+        Case(
+            "bilinear",
+            [x],
+            resize(x, size=wide[2:], **linear_options),
+            lambda: functional.interpolate(tx, wide[2:], mode="bilinear"),
+        ),
+        Case(
+            "bilinear backward",
+            [dy_wide],
+            resize_backward(dy_wide, shape=shape, **linear_options),
+            lambda: aten.upsample_bilinear2d_backward(twide, wide[2:], shape, False),
+        ),
+        Case(
+            "adaptive means of 7x7",
+            [x],
+            adaptive_avg_pool(x, output_size=(7, 7)),
+            lambda: functional.adaptive_avg_pool2d(tx, 7),
+        ),
+        Case(
+            "max_pool 5x5",
+            [x],
+            max_pool_forward(x, pool_size=(5, 5), output_shape=shape, **window),
+            lambda: functional.max_pool2d(tx, 5, 1, 2, return_indices=True),
+        ),
+    ]
+
+
 CASES = [
     *convolution_cases(8, 64, 56, 64, 3, 1),
     *convolution_cases(8, 512, 7, 512, 3, 1),
@@ -195,7 +257,9 @@ CASES = [
     *linear_cases(8, 512, 10),
     *attention_cases(64, 128, 32),
     *norm_cases(8, 64, 56),
+    *norm_cases(16, 576, 4),
     *loss_and_pooling_cases(),
+    *image_cases(),
 ]
 
 

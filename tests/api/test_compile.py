@@ -151,6 +151,15 @@ def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
     assert "trained: 2.weight, 2.bias, 4.weight, 4.bias" in text
 
 
+def test_the_report_names_the_loss_that_was_given_and_no_limit_that_was_not() -> None:
+    step = xe.compile(
+        nn.Linear(3, 2), torch.rand(4, 3), loss=functional.cross_entropy, costs="roofline"
+    )
+    lines = step.report().splitlines()
+    assert "loss: cross_entropy" in lines
+    assert sum(line.startswith("cpu: ") and line.endswith(", no limit") for line in lines) == 1
+
+
 def test_a_plan_of_many_tensors_is_reported_in_short_lines(compile_step: Compile) -> None:
     module = nn.Sequential(*[nn.Linear(4, 4) for _ in range(20)])
     step = compile_step(module, torch.randn(2, 4), loss="cross_entropy")

@@ -69,7 +69,7 @@ def _module_source(
     given = _example_targets(module, inputs, loss, targets)
     try:
         source = module_source(module, inputs, loss, given, loss_inside=True)
-        return source, ModelLoss(in_pytorch(loss))
+        return source, ModelLoss(in_pytorch(loss), getattr(loss, "__name__", type(loss).__name__))
     except UnsupportedModelError as error:
         if targets is not None:
             raise

@@ -64,7 +64,7 @@ class Training:
         if self.recipe is None:
             return "of the step itself"
         if isinstance(self.recipe.loss, ModelLoss):
-            return "what the model returns"
+            return self.recipe.loss.name
         return _name_of(self.recipe.loss)
 
     @property

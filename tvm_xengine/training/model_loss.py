@@ -21,9 +21,12 @@ class ModelLoss:
     ----------
     in_pytorch
         The loss in PyTorch, of what the model returns in evaluation, and targets; None where there is none.
+    name
+        What users see.
     """
 
     in_pytorch: Callable[..., Any] | None = None
+    name: str = "what the model returns"
 
     def labels_type(self, prediction: relax.TensorType) -> None:
         if prediction.ndim:

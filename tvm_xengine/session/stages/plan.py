@@ -30,7 +30,7 @@ from tvm_xengine.report.html.page import FRONT_SHARE, Page, check_page_path
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
 from tvm_xengine.scheduling.problem import OpCost
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 from tvm_xengine.session.plans.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.solvers.result import Scope
@@ -89,8 +89,12 @@ class StepPlan:
             f" {summary.recomputed_ops} ops recomputed, {summary.transfers} transfers"
         )
         lines += [
-            f"{device.name}: {format_bytes(device.planned_arena_bytes)} of"
-            f" {format_bytes(device.budget_bytes)}"
+            f"{device.name}: {format_bytes(device.planned_arena_bytes)}"
+            + (
+                ", no limit"
+                if device.budget_bytes == UNLIMITED_BYTES
+                else f" of {format_bytes(device.budget_bytes)}"
+            )
             for device in summary.devices
         ]
         lines += [f"note: {summary.message}"] if summary.message else []
