@@ -9,10 +9,15 @@ from tests.scheduling.test_simulate import chain
 from tests.solvers.samples.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import planner, question
+from tvm_xengine.planning import keep_all, planner, question
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import Clock
-from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on, kept_bytes
+from tvm_xengine.planning.keep_all import (
+    budgets_for_ratio,
+    budgets_for_ratios,
+    keep_all_on,
+    kept_bytes,
+)
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.planning.streams import overlapped
@@ -49,6 +54,37 @@ def test_the_budget_ratio_counts_from_the_resident_state() -> None:
     assert budgets_for_ratio(chain(), 1.0) == {"d0": 408}
     with pytest.raises(ValueError, match=">= 0"):
         budgets_for_ratio(chain(), -0.1)
+
+
+def test_keep_all_is_laid_out_once_for_all_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, laid_out = chain(devices=2), []
+    alone = [budgets_for_ratio(problem, ratio) for ratio in (1.0, 0.5, 0.0)]
+    plain = keep_all.plan_arenas
+
+    def noted(alone: Problem, schedule: Schedule, **options: int) -> ArenaPlan:
+        laid_out.append(options)
+        return plain(alone, schedule, **options)
+
+    monkeypatch.setattr(keep_all, "plan_arenas", noted)
+    assert budgets_for_ratios(problem, (1.0, 0.5, 0.0)) == alone
+    assert len(laid_out) == len(problem.platform.devices)
+
+
+def test_a_ratio_of_a_long_step_is_known_as_soon_as_that_of_2000_ops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each item is looked past all others that are there, so that fewer are placed."""
+    efforts: list[int] = []
+
+    def noted(alone: Problem, schedule: Schedule, *, effort: int) -> ArenaPlan:
+        efforts.append(effort)
+        return plan_arenas(alone, schedule, effort=0)
+
+    monkeypatch.setattr(keep_all, "plan_arenas", noted)
+    for ops in (10, 2000, 8000):
+        budgets_for_ratio(training_chain(ops // 2, 60), 0.5)
+    assert efforts[:2] == pytest.approx([efforts[0], 4 * efforts[2]], rel=0.01)
+    assert efforts[1] == pytest.approx(efforts[0], rel=0.01)
 
 
 def test_at_ratio_one_keeping_all_fits() -> None:

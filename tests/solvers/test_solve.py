@@ -14,13 +14,17 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
+from tests.planning.turned_time import TurnedTime
 from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.solvers.samples.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.scheduling.platform import Device
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers import diagnosis
 from tvm_xengine.solvers.backends.table import BACKENDS
+from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Limits, Status, StopReason
 from tvm_xengine.solvers.solve import SOLVERS, solve
 from tvm_xengine.solvers.working_set import WorkingSets
@@ -208,3 +212,22 @@ def test_auto_is_never_better_than_exhaustive_search(problem: Problem) -> None:
 
 def test_the_solvers_are_listed() -> None:
     assert {"auto", "tight", "greedy"} <= set(SOLVERS)
+
+
+def test_a_look_for_budgets_that_work_begins_no_step_that_would_end_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turned = TurnedTime()
+    problem = training_chain(12, 30)
+    kept = diagnosis.keep_all
+    began_s: list[float] = []
+
+    def slow(asked: Problem, request: Request) -> Schedule | None:
+        began_s.append(turned.at_s)
+        turned.at_s += 0.6
+        return kept(asked, request)
+
+    monkeypatch.setattr(diagnosis, "keep_all", slow)
+    result = solve(problem, "keep-all", limits=Limits(1.0, clock=turned))
+    assert result.diagnosis is not None and result.diagnosis.working_budget_bytes is not None
+    assert began_s == pytest.approx([0.0, 0.6])

@@ -30,8 +30,10 @@ def diagnose(
     Parameters
     ----------
     may_go_on
-        Asked before each bisection and during it; by default for a little longer than the time limit.
+        Asked before each bisection and during it; by default for a little longer than the time limit,
+        in which one that would take as long as the last one is not begun.
     """
+    is_timed = may_go_on is None
     may_go_on = may_go_on or (lambda: not request.is_late)
     sets = working_sets(problem)
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
@@ -40,8 +42,12 @@ def diagnose(
     found: Schedule | None = None
     low, high = 0.0, 1.0
     cut = cut_off(problem)
+    begin_s = took_s = 0.0
     for step in range(0 if cut else _STEPS):
-        if not may_go_on():
+        if step:
+            took_s = request.elapsed_s - begin_s
+        begin_s = request.elapsed_s
+        if not may_go_on() or (is_timed and request.is_late_in(took_s)):
             break
         ratio = high if step == 0 else (low + high) / 2
         budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}

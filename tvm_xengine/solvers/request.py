@@ -103,8 +103,12 @@ class Request:
     @property
     def is_late(self) -> bool:
         """Whether nothing may begin any more, after the time limit too."""
+        return self.is_late_in(0.0)
+
+    def is_late_in(self, seconds: float) -> bool:
+        """Whether that will be so once something has taken so long."""
         until_s = (1 + _GRACE_RATIO) * self.limits.time_limit_s + _GRACE_S
-        return self.stop.is_set() or self.elapsed_s > until_s
+        return self.stop.is_set() or self.elapsed_s + seconds > until_s
 
     def refuse_makespan(self, solver: str) -> None:
         """Raise `UnsupportedProblemError` where the objective is one that `solver` lacks."""

@@ -20,7 +20,7 @@ from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.keep_all import budgets_for_ratios
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
@@ -41,7 +41,8 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
     if options.save_problem is not None:
         write_problem(problem, options.save_problem)
     ratios = tuple(sorted(set(options.ratios), reverse=True))
-    budgets = [{**budgets_for_ratio(problem, r), **dict(options.budget)} for r in ratios]
+    given = dict(options.budget)
+    budgets = [{**each, **given} for each in budgets_for_ratios(problem, ratios)]
     points: Sequence[ParetoPoint]
     if interrupted is not None:
         points = [ParetoPoint(budgets[-1], interrupted, problem.graph)]

@@ -92,9 +92,13 @@ def greedy_schedule(
     indexed = index_problem(problem, summed(objective))
     until_s = clock.thread_s() + _UNASKED_S * (len(problem.graph.ops) <= _UNASKED_OPS)
 
+    was_over = False
+
     def is_over() -> bool:
+        nonlocal was_over
         clock.worked(_COUNTED_S)
-        return clock.thread_s() > until_s and not may_go_on()
+        was_over = clock.thread_s() > until_s and not may_go_on()
+        return was_over
 
     best = _Best(indexed, objective, on_schedule, is_over)
     orders = [*_with_rooms(indexed)]
@@ -102,7 +106,8 @@ def greedy_schedule(
     for weights in (*_LAX, *_FRUGAL):
         for ordered in orders:
             best.try_placements(ordered, weights)
-        if not has_lean_order and best.value > indexed.cheapest * _CLOSE_RATIO:
+        is_dear = best.value > indexed.cheapest * _CLOSE_RATIO
+        if is_dear and not has_lean_order and not was_over:
             has_lean_order = True
             for reorder in (in_lean_order, in_grouped_order):
                 is_needed = best.schedule is None and indexed.op_count <= _MOST_GROUPED_OPS
