@@ -22,6 +22,8 @@ from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source
 from tvm_xengine.kernels.store.kernel_store import load_kernels
 from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.te.pooling import adaptive_avg_pool, max_pool_forward
+from tvm_xengine.kernels.te.resize import resize, resize_backward
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.training.build import build_training_step
 
@@ -70,6 +72,28 @@ def test_small_kernels_compute_the_same_on_an_emulated_gpu(tmp_path):
         "product": matmul(45, 19, 70),
         "update": momentum(2500),
         "few_long_sums": centred_twice(3000, 3),
+    }
+    require_same_numbers(funcs, tmp_path)
+
+
+@needs_compiler
+def test_stages_that_a_kernel_keeps_compute_the_same_on_an_emulated_gpu(tmp_path):
+    """Tables of weights, and an image with its border."""
+    x, dy = (
+        te.placeholder((2, 3, 7, 9), "float32", name="x"),
+        te.placeholder((2, 3, 14, 5), "float32"),
+    )
+    how = {"method": "linear", "coordinates": "half_pixel", "rounding": "", "alpha": -0.75}
+    wide = resize(x, size=(14, 5), exclude_outside=False, **how)
+    back = resize_backward(dy, shape=(2, 3, 7, 9), exclude_outside=False, **how)
+    window = {"pool_size": (5, 5), "strides": (1, 1), "padding": (2,) * 4, "dilation": (1, 1)}
+    funcs = {
+        "resized": te.create_prim_func([x, wide]),
+        "back": te.create_prim_func([dy, back]),
+        "means": te.create_prim_func([x, adaptive_avg_pool(x, output_size=(3, 4))]),
+        "maxima": te.create_prim_func(
+            [x, *max_pool_forward(x, output_shape=(2, 3, 7, 9), **window)]
+        ),
     }
     require_same_numbers(funcs, tmp_path)
 

@@ -147,7 +147,7 @@ def _mapped(data: te.Tensor, axis: int, along: AxisMap, dtype: str) -> te.Tensor
     k = te.reduce_axis((0, taps), name="k")
     if along.only_selects and reads_all:
         return te.compute(shape, lambda *i: te.sum(read(i, k).astype(dtype), axis=k), name="mapped")
-    zero = tvm.tirx.const(0, dtype)
+    zero, one = tvm.tirx.const(0, dtype), tvm.tirx.const(1, dtype)
 
     def weight_of(k: Var, q: Var) -> Expr:
         p = band(q) + k
@@ -160,7 +160,7 @@ def _mapped(data: te.Tensor, axis: int, along: AxisMap, dtype: str) -> te.Tensor
 
     def term(*i: Var) -> Expr:
         weight, value = weights(k, i[axis]), read(i, k).astype(dtype)
-        shared = value / weight if along.divides else value * weight
+        shared = value / te.max(weight, one) if along.divides else value * weight
         # What is not read may be infinite.
         return te.sum(tvm.tirx.Select(weight == zero, zero, shared), axis=k)
 
