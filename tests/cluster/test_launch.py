@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +25,7 @@ from tests.cluster.launched import (
 )
 from tests.cluster.trains import Settings
 from tests.robustness.lost_ranks import ROUNDING, LostRanks
-from tvm_xengine.cluster.launch import LOST, Failure, Replaced, run_processes
+from tvm_xengine.cluster.launch import LOST, Failure, Replaced, _is_stopped, run_processes
 from tvm_xengine.commands.process import run
 from tvm_xengine.commands.run.processes import launch
 from tvm_xengine.commands.run.processes.launch import Change
@@ -302,3 +304,11 @@ def test_a_platform_that_changes_while_ranks_are_lost_is_used(
     command = ["train", "mlp", "--platform", str(platform), "--checkpoint", str(checkpoint)]
     launch.run_launch(command, 8.0, restarts=1)
     assert was_due == [False, True]
+
+
+def test_a_process_that_has_just_ended_is_not_stopped() -> None:
+    """It ends between a look at its code and one at whether it is stopped."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not _is_stopped(process)
+    assert process.wait() == 0

@@ -177,7 +177,10 @@ def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
     if not hasattr(os, "waitid"):  # macOS, before Python 3.13
         return False
     options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-    return process.returncode is None and os.waitid(os.P_PID, process.pid, options) is not None
+    try:
+        return process.returncode is None and os.waitid(os.P_PID, process.pid, options) is not None
+    except ChildProcessError:  # it has ended, which the next look at its code tells
+        return False
 
 
 def _wait(
