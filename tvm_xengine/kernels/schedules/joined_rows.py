@@ -68,7 +68,7 @@ def short_rows(blocks: Sequence[Block]) -> Iterator[Rows]:
             rows = _component(pairs, place)
             seen |= rows.places
             if rows.lie_side_by_side and all(
-                row.extent < _SHORT_ROW and _may_be_longer(blocks[number], row)
+                0 < row.extent < _SHORT_ROW and _may_be_longer(blocks[number], row)
                 for number, (_, row) in rows.axes.items()
             ):
                 yield rows

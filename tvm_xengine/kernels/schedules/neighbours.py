@@ -41,7 +41,7 @@ def neighbours_at_once(blocks: Sequence[Block], axes: Sequence[SharedAxis], work
         if its and block.summed and not _sums_rows(block, its):
             return 1
         rows |= its
-    if not rows or min(rows) == 1:
+    if not rows or min(rows) <= 1:
         return 1
     positions = axes[0][0].extent
     counts = range(min(_MOST_ROWS, _MOST_ELEMENTS // max(rows)), 1, -1)
