@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ from tvm_xengine.training.model_loss import ModelLoss
 if TYPE_CHECKING:
     import torch
 
+_logger = logging.getLogger(__name__)
+
 
 def model_and_loss(
     model: Any, example_inputs: object, loss: LossLike, targets: object, **options: Any
@@ -44,6 +47,8 @@ def model_and_loss(
     wanted = given = over_probabilities(resolved(loss), targets)
     if is_module(model):
         source, wanted = _module_source(model, example_inputs, wanted, targets)
+        for note in source.training.notes:
+            _logger.warning("%s: %s", source.training.name, note)
     else:
         source = model if isinstance(model, Source) else load_source(model, **options)
         wanted = inferred_loss(source.training) if wanted is None else wanted

@@ -150,7 +150,7 @@ class _Reversed(torch.autograd.Function):
         return -gradient
 
 
-def test_a_backward_that_the_export_loses_is_told() -> None:
+def test_a_backward_that_the_export_loses_is_told(caplog: pytest.LogCaptureFixture) -> None:
     class Module(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -160,4 +160,6 @@ def test_a_backward_that_the_export_loses_is_told() -> None:
             return _Reversed.apply(self.head(x))
 
     model = xe.training_step(Module(), torch.zeros(2, 4), loss="cross_entropy").source.training
-    assert any("_Reversed" in note and "lost by torch.export" in note for note in model.notes)
+    (note,) = [note for note in model.notes if "_Reversed" in note]
+    assert "lost by torch.export" in note
+    assert [record.getMessage() for record in caplog.records].count(f"Module: {note}") == 1
