@@ -135,11 +135,14 @@ def test_long_sums_in_turn_stay_row_by_row():
     check([x, at], total)
 
 
+def scaled(x, y):
+    return te.compute(x.shape, lambda *i: x(*i) * y(i[-1]), name="scaled")
+
+
 @pytest.mark.slow
 def test_elementwise_kernels_of_many_shapes():
     rng = np.random.default_rng(0)
     for _, cores in product(range(40), (1, 2)):
-        shape = rng.integers(1, 20, rng.integers(1, 6))
-        x, y = tensor("x", *shape), tensor("y", *shape[-1:])
-        made = te.compute(x.shape, lambda *i, x=x, y=y: x(*i) * y(i[-1]), name="scaled")
-        check([x, y], made, f"{NATIVE} -num-cores={cores}")
+        shape = [int(extent) for extent in rng.integers(1, 20, rng.integers(1, 6))]
+        x, y = tensor("x", *shape), tensor("y", shape[-1])
+        check([x, y], scaled(x, y), f"{NATIVE} -num-cores={cores}")

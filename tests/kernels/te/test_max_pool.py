@@ -20,8 +20,16 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("description", [NATIVE, BASELINE])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(
+    ("description", "dtype"),
+    [
+        (NATIVE, "float32"),
+        *(
+            pytest.param(*other, marks=pytest.mark.slow)
+            for other in ((NATIVE, "float64"), (NATIVE, "float16"), (BASELINE, "float32"))
+        ),
+    ],
+)
 @pytest.mark.parametrize(("window", "stride", "padding", "dilation"), WINDOWS)
 def test_maxima_and_their_places(window, stride, padding, dilation, dtype, description):
     rng = np.random.default_rng(0)

@@ -11,15 +11,13 @@ from tvm import ir
 from tvm_xengine.kernels.schedules.accumulation import read_accumulation, substitute
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
 from tvm_xengine.kernels.schedules.shared_axes import SharedAxis
+from tvm_xengine.kernels.schedules.workers import least_iterations
 
 _MOST_ELEMENTS = 64
 """Of the rows together: as many sums fit into four registers of AVX-512 or eight of AVX2."""
 
 _MOST_ROWS = 8
 """Sums that are folded at once, each from the lanes of a register of its own."""
-
-_POSITIONS_PER_WORKER = 4
-"""So that the largest share of several is at most a quarter larger than the mean."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,9 @@ def neighbours_at_once(blocks: Sequence[Block], axes: Sequence[SharedAxis], work
         return 1
     positions = axes[0][0].extent
     counts = range(min(_MOST_ROWS, _MOST_ELEMENTS // max(rows)), 1, -1)
-    least = _POSITIONS_PER_WORKER * workers if workers > 1 else 1
-    fitting = (n for n in counts if positions % n == 0 and positions // n >= least)
+    fitting = (
+        n for n in counts if positions % n == 0 and positions // n >= least_iterations(workers)
+    )
     return next(fitting, 1)
 
 

@@ -38,11 +38,8 @@ from tvm_xengine.kernels.schedules.shared_axes import (
     partitioned_dimensions,
     shared_axes,
 )
-from tvm_xengine.kernels.schedules.workers import operations, worker_count
+from tvm_xengine.kernels.schedules.workers import least_iterations, operations, worker_count
 from tvm_xengine.kernels.targets import vector_bytes
-
-_ITERATIONS_PER_WORKER = 4
-"""So that the largest share of several is at most a quarter larger than the mean."""
 
 
 def write_streaming(
@@ -73,7 +70,7 @@ def _with_long_rows(
     if target.kind.name == "c":  # boards have no cache and short vectors
         return func, blocks, buffers
     workers = worker_count(sum(map(operations, blocks)), target)
-    least = min(_iterations(blocks, target), _ITERATIONS_PER_WORKER * workers if workers > 1 else 1)
+    least = min(_iterations(blocks, target), least_iterations(workers))
     while True:
         joined = (
             with_joined_rows(func, blocks, buffers, rows, count)

@@ -21,10 +21,18 @@ and the mlp's 5 % longer."""
 _CALL_OPS = 20
 """Operations that a function such as exp counts for: its polynomial has about as many."""
 
+_ITERATIONS_PER_WORKER = 4
+"""So that the largest share of several is at most a quarter larger than the mean."""
+
 
 def worker_count(ops: float, target: Target) -> int:
     """Threads for a kernel with so many operations; a multiplication and its addition are one."""
     return core_count(target) if ops >= SHARED_OPS else 1
+
+
+def least_iterations(workers: int) -> int:
+    """Iterations that a loop which is shared should have."""
+    return _ITERATIONS_PER_WORKER * workers if workers > 1 else 1
 
 
 def operations(block: Block) -> int:
