@@ -7,6 +7,8 @@ import pytest
 from tvm import te
 
 from tests.kernels.kernels import BASELINE, NATIVE, run_kernel
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.kernels.te.pooling import max_pool_forward
 
 torch = pytest.importorskip("torch")
@@ -30,10 +32,11 @@ WINDOWS = [
         ),
     ],
 )
+@pytest.mark.parametrize("images", [3, 17])
 @pytest.mark.parametrize(("window", "stride", "padding", "dilation"), WINDOWS)
-def test_maxima_and_their_places(window, stride, padding, dilation, dtype, description):
+def test_maxima_and_their_places(window, stride, padding, dilation, dtype, description, images):
     rng = np.random.default_rng(0)
-    x = rng.integers(-3, 3, (3, 2, 13, 19)).astype(dtype)
+    x = rng.integers(-3, 3, (images, 2, 13, 19)).astype(dtype)
     x[rng.random(x.shape) < 0.02] = np.nan
     x[rng.random(x.shape) < 0.05] = np.inf
     x[1, :, :9] = -np.inf
@@ -54,3 +57,13 @@ def test_maxima_and_their_places(window, stride, padding, dilation, dtype, descr
     row = rows[:, None] + place // window[1] * dilation
     column = columns + place % window[1] * dilation
     np.testing.assert_array_equal(row * x.shape[3] + column, flat)
+
+
+def test_pooling_of_a_few_images_needs_no_memory_of_its_own():
+    """What the passes store would be most of what a board has beside the image."""
+    for batch, is_stored in ((1, False), (8, True)):
+        data = te.placeholder((batch, 8, 28, 28), "float32", name="x")
+        window = {"pool_size": (3, 3), "strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1)}
+        made = max_pool_forward(data, output_shape=data.shape, **window)
+        kernel = prepare_kernel(te.create_prim_func([data, *made]), resolve_target(NATIVE))
+        assert (kernel.workspace_bytes > 0) == is_stored

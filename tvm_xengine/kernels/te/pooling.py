@@ -22,6 +22,9 @@ _SMALL_WINDOW = 4
 _WHOLE_WINDOW = 9
 """The same of windows that do not reach over the border and start apart."""
 
+_FEW_IMAGES = 32
+"""Channels of all images: what three passes store of one, four times its size, is an eighth of all then."""
+
 _COUNTING_DTYPES = ("float32", "float64")
 """Types that know all whole numbers up to 2^24, the largest window."""
 
@@ -40,7 +43,7 @@ def max_pool_forward(
     Of equal values the first one counts, and none of the border. NaN is greater than all, and the last
     one counts, as in PyTorch.
     """
-    _, _, *space = [int(extent) for extent in data.shape]
+    batch, channels, *space = [int(extent) for extent in data.shape]
     window = te.reduce_axis((0, prod(pool_size)), name="window")
     is_float = "float" in str(data.dtype)
     lowest = (
@@ -58,7 +61,8 @@ def max_pool_forward(
 
     is_plain = not any(padding) and strides[-1] > 1
     most = _WHOLE_WINDOW if is_plain else _SMALL_WINDOW
-    if str(data.dtype) in _COUNTING_DTYPES and prod(pool_size) > most:
+    is_small = prod(pool_size) <= most or batch * channels < _FEW_IMAGES
+    if str(data.dtype) in _COUNTING_DTYPES and not is_small:
         return _maximum_before_position(data, pool_size, strides, padding, dilation, output_shape)
 
     def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
