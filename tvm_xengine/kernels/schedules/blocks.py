@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+
+Access = tuple[ir.Var, Sequence[ir.Expr]]
+"""A buffer, and where it is loaded from or stored to."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,22 @@ def read_blocks(func: tirx.PrimFunc) -> tuple[Block, ...] | None:
     nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     blocks = [_read_block(nest) for nest in nests]
     return tuple(block for block in blocks if block is not None) if all(blocks) else None
+
+
+def with_accesses(
+    stmt: tirx.Stmt, change: Callable[[ir.Var, Sequence[ir.Expr]], Access | None]
+) -> tirx.Stmt:
+    """A statement whose loads and stores go where `change` says; None leaves them."""
+
+    def load(node: ir.TensorLoad) -> ir.Expr:
+        changed = change(node.source, node.indices)
+        return node if changed is None else changed[0][tuple(changed[1])]
+
+    def store(node: tirx.BufferStore) -> tirx.Stmt:
+        changed = change(node.buffer, node.indices)
+        return node if changed is None else tirx.BufferStore(changed[0], node.value, changed[1])
+
+    return tvm_ffi.structural_map(stmt, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
 
 
 def intermediates(func: tirx.PrimFunc) -> tuple[ir.Var, ...]:

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_xengine.kernels.schedules.accumulation import read_accumulation
-from tvm_xengine.kernels.schedules.blocks import Axis, Block
+from tvm_xengine.kernels.schedules.blocks import Access, Axis, Block, with_accesses
 
 _SHORT_ROW = 64
 """Elements: four of the longest vectors, which the loops over rows are unrolled by."""
@@ -22,8 +22,7 @@ _SHORT_ROW = 64
 _LONGEST_ROW = 1 << 14
 """Elements: some tensors of so many float32 fit into the second level of the caches together."""
 
-_Place = tuple[ir.Var, int]
-"""A buffer and the first of two of its dimensions."""
+_Pair = tuple[Axis, Axis]
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,14 @@ class Rows:
 
     Attributes
     ----------
-    places
-        The dimensions that they go through.
+    buffers
+        What they go through, by its last two dimensions.
     axes
         By number of the block.
     """
 
-    places: frozenset[_Place]
-    axes: Mapping[int, tuple[Axis, Axis]]
-
-    @property
-    def lie_side_by_side(self) -> bool:
-        """Whether the elements of a row are neighbours in memory."""
-        return all(d + 2 == len(buffer.ty.shape) for buffer, d in self.places)
+    buffers: frozenset[ir.Var]
+    axes: Mapping[int, _Pair]
 
     @property
     def joined_counts(self) -> list[int]:
@@ -56,21 +50,20 @@ class Rows:
 
 def short_rows(blocks: Sequence[Block]) -> Iterator[Rows]:
     """All pairs of axes with short rows that may be joined."""
-    pairs = _pairs_by_place(blocks)
+    pairs = _pairs_by_buffer(blocks)
     while faulty := [
-        p for p in pairs if not all(_go_together(blocks, pairs, *a) for a in pairs[p])
+        buffer
+        for buffer, its in pairs.items()
+        if not all(_go_together(blocks[number], pairs, *pair) for number, pair in its)
     ]:
-        for place in faulty:
-            del pairs[place]
-    seen: set[_Place] = set()
-    for place in pairs:
-        if place not in seen:
-            rows = _component(pairs, place)
-            seen |= rows.places
-            if rows.lie_side_by_side and all(
-                0 < row.extent < _SHORT_ROW and _may_be_longer(blocks[number], row)
-                for number, (_, row) in rows.axes.items()
-            ):
+        for buffer in faulty:
+            del pairs[buffer]
+    seen: set[ir.Var] = set()
+    for buffer in pairs:
+        if buffer not in seen:
+            rows = _component(pairs, buffer)
+            seen |= rows.buffers
+            if all(_may_be_longer(blocks[number], row) for number, (_, row) in rows.axes.items()):
                 yield rows
 
 
@@ -87,14 +80,12 @@ def with_joined_rows(
 ) -> tuple[tirx.PrimFunc, list[Block], list[ir.Var]]:
     """Parameters, blocks and buffers of a kernel with `count` rows joined to one."""
     wide: dict[ir.Var, ir.Var] = {}
-    at: dict[ir.Var, int] = {}
-    for buffer, d in rows.places:
-        shape = list(map(int, buffer.ty.shape))
-        shape[d : d + 2] = _joined(shape[d], shape[d + 1], count)
+    for buffer in rows.buffers:
+        *outer, height, width = map(int, buffer.ty.shape)
+        shape = [*outer, *_joined(height, width, count)]
         wide[buffer] = tirx.decl_buffer(shape, str(buffer.ty.dtype.dtype), name=buffer.name)
-        at[buffer] = d
     changed = [
-        _joined_block(block, rows.axes[number], count, wide, at) if number in rows.axes else block
+        _joined_block(block, rows.axes[number], count, wide) if number in rows.axes else block
         for number, block in enumerate(blocks)
     ]
     params = [wide.get(param, param) for param in func.params]
@@ -107,13 +98,7 @@ def _joined(rows: int, row: int, count: int) -> list[int]:
     return [*([rows // count] if count < rows else []), row * count]
 
 
-def _joined_block(
-    block: Block,
-    pair: tuple[Axis, Axis],
-    count: int,
-    wide: Mapping[ir.Var, ir.Var],
-    at: Mapping[ir.Var, int],
-) -> Block:
+def _joined_block(block: Block, pair: _Pair, count: int, wide: Mapping[ir.Var, ir.Var]) -> Block:
     rows, row = pair
     extents = _joined(rows.extent, row.extent, count)
     joined = [
@@ -127,22 +112,13 @@ def _joined_block(
             one for axis in kept for one in (joined if axis.var.same_as(rows.var) else [axis])
         )
 
-    def indices(buffer: ir.Var, old: Sequence[ir.Expr]) -> list[ir.Expr]:
-        d = at[buffer]
-        return [*old[:d], *(axis.var for axis in joined), *old[d + 2 :]]
-
-    def load(node: ir.TensorLoad) -> ir.Expr:
-        buffer = wide.get(node.source)
-        return node if buffer is None else buffer[tuple(indices(node.source, node.indices))]
-
-    def store(node: tirx.BufferStore) -> tirx.Stmt:
-        buffer = wide.get(node.buffer)
-        if buffer is None:
-            return node
-        return tirx.BufferStore(buffer, node.value, indices(node.buffer, node.indices))
+    def joined_access(buffer: ir.Var, index: Sequence[ir.Expr]) -> Access | None:
+        if buffer not in wide:
+            return None
+        return wide[buffer], [*index[:-2], *(axis.var for axis in joined)]
 
     def rewritten(stmt: tirx.Stmt) -> tirx.Stmt:
-        return tvm_ffi.structural_map(stmt, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        return with_accesses(stmt, joined_access)
 
     return replace(
         block,
@@ -153,89 +129,74 @@ def _joined_block(
     )
 
 
-_Pairs = dict[_Place, list[tuple[int, Axis, Axis]]]
+_Pairs = dict[ir.Var, list[tuple[int, _Pair]]]
 
 
-def _pairs_by_place(blocks: Sequence[Block]) -> _Pairs:
-    """For dimensions that every access goes through by two whole axes of one kind: these axes."""
+def _pairs_by_buffer(blocks: Sequence[Block]) -> _Pairs:
+    """For buffers whose rows are short, and gone through by two whole axes of one kind: these axes."""
     found: _Pairs = {}
-    barred: set[_Place] = set()
+    barred: set[ir.Var] = set()
     for number, block in enumerate(blocks):
         for buffer, index in _accesses(block):
-            for d in range(len(index) - 1):
-                pair = _axes_at(block, buffer, index, d)
-                if pair is None:
-                    barred.add((buffer, d))
-                else:
-                    found.setdefault((buffer, d), []).append((number, *pair))
-    return {place: pairs for place, pairs in found.items() if place not in barred}
+            pair = _axes_at(block, buffer, index)
+            if pair is None:
+                barred.add(buffer)
+            elif (number, pair) not in found.setdefault(buffer, []):
+                found[buffer].append((number, pair))
+    return {buffer: pairs for buffer, pairs in found.items() if buffer not in barred}
 
 
-def _axes_at(
-    block: Block, buffer: ir.Var, index: Sequence[ir.Expr], d: int
-) -> tuple[Axis, Axis] | None:
+def _axes_at(block: Block, buffer: ir.Var, index: Sequence[ir.Expr]) -> _Pair | None:
+    if len(index) < 2:
+        return None
+    height, width = map(int, buffer.ty.shape[-2:])
+    if not 0 < width < _SHORT_ROW:
+        return None
     for axes in (block.spatial, block.summed):
         outer, inner = (
             next((a for a in axes if isinstance(i, ir.Var) and a.var.same_as(i)), None)
-            for i in index[d : d + 2]
+            for i in index[-2:]
         )
         if outer is not None and inner is not None and outer is not inner:
-            is_whole = [int(extent) for extent in buffer.ty.shape[d : d + 2]]
-            return (outer, inner) if is_whole == [outer.extent, inner.extent] else None
+            is_whole = (outer.extent, inner.extent) == (height, width)
+            return (outer, inner) if is_whole else None
     return None
 
 
-def _go_together(
-    blocks: Sequence[Block], pairs: _Pairs, number: int, outer: Axis, inner: Axis
-) -> bool:
+def _go_together(block: Block, pairs: _Pairs, outer: Axis, inner: Axis) -> bool:
     """Whether a block mentions two axes nowhere but side by side, where they may be joined."""
     zero = tirx.const(0, str(outer.var.ty.dtype))
 
-    def without(buffer: ir.Var, index: Sequence[ir.Expr]) -> list[ir.Expr]:
-        for d in range(len(index) - 1):
-            is_pair = all(
-                isinstance(i, ir.Var) and i.same_as(axis.var)
-                for i, axis in zip(index[d : d + 2], (outer, inner), strict=True)
-            )
-            if is_pair and (buffer, d) in pairs:
-                return [*index[:d], zero, zero, *index[d + 2 :]]
-        return list(index)
+    def without(buffer: ir.Var, index: Sequence[ir.Expr]) -> Access | None:
+        is_pair = buffer in pairs and all(
+            isinstance(i, ir.Var) and i.same_as(axis.var)
+            for i, axis in zip(index[-2:], (outer, inner), strict=True)
+        )
+        return (buffer, [*index[:-2], zero, zero]) if is_pair else None
 
-    def load(node: ir.TensorLoad) -> ir.Expr:
-        return node.source[tuple(without(node.source, node.indices))]
-
-    def store(node: tirx.BufferStore) -> tirx.Stmt:
-        return tirx.BufferStore(node.buffer, node.value, without(node.buffer, node.indices))
-
-    for stmt in _statements(blocks[number]):
-        rest = tvm_ffi.structural_map(stmt, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
-        used = tirx.analysis.undefined_vars(rest)
+    for stmt in _statements(block):
+        used = tirx.analysis.undefined_vars(with_accesses(stmt, without))
         if any(var.same_as(axis.var) for var in used for axis in (outer, inner)):
             return False
     return True
 
 
-def _component(pairs: _Pairs, start: _Place) -> Rows:
-    """What must be joined together with the dimensions at a place."""
-    places: set[_Place] = set()
-    axes: dict[int, tuple[Axis, Axis]] = {}
+def _component(pairs: _Pairs, start: ir.Var) -> Rows:
+    """What must be joined together with the rows of a buffer."""
+    buffers: set[ir.Var] = set()
+    axes: dict[int, _Pair] = {}
     waiting = [start]
     while waiting:
-        place = waiting.pop()
-        places.add(place)
-        for number, outer, inner in pairs[place]:
-            axes.setdefault(number, (outer, inner))
+        buffer = waiting.pop()
+        buffers.add(buffer)
+        for number, pair in pairs[buffer]:
+            axes.setdefault(number, pair)
         waiting += [
             other
             for other, its in pairs.items()
-            if other not in places
-            and any(_is_pair(axes.get(number), outer, inner) for number, outer, inner in its)
+            if other not in buffers and any(axes.get(number) == pair for number, pair in its)
         ]
-    return Rows(frozenset(places), axes)
-
-
-def _is_pair(pair: tuple[Axis, Axis] | None, outer: Axis, inner: Axis) -> bool:
-    return pair is not None and pair[0] is outer and pair[1] is inner
+    return Rows(frozenset(buffers), axes)
 
 
 def _accesses(block: Block) -> Iterator[tuple[ir.Var, Sequence[ir.Expr]]]:

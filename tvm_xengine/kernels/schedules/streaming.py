@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
@@ -20,7 +19,7 @@ from tvm_xengine.kernels.schedules.accumulation import (
     read_accumulation,
     substitute,
 )
-from tvm_xengine.kernels.schedules.blocks import Axis, Block
+from tvm_xengine.kernels.schedules.blocks import Access, Axis, Block, with_accesses
 from tvm_xengine.kernels.schedules.folds import (
     FoldWriter,
     Values,
@@ -269,19 +268,11 @@ class _Slice:
 
 
 def _redirect(stmt: tirx.Stmt, slices: Mapping[ir.Var, _Slice]) -> tirx.Stmt:
-    def load(node: ir.TensorLoad) -> ir.Expr:
-        piece = slices.get(node.source)
-        return node if piece is None else piece.buffer[tuple(piece.index(node.indices))]
+    def of_slice(buffer: ir.Var, index: Sequence[ir.Expr]) -> Access | None:
+        piece = slices.get(buffer)
+        return None if piece is None else (piece.buffer, piece.index(index))
 
-    def store(node: tirx.BufferStore) -> tirx.Stmt:
-        piece = slices.get(node.buffer)
-        if piece is None:
-            return node
-        return tirx.BufferStore(piece.buffer, node.value, piece.index(node.indices))
-
-    if not slices:
-        return stmt
-    return tvm_ffi.structural_map(stmt, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return with_accesses(stmt, of_slice) if slices else stmt
 
 
 def _outer_axes(blocks: Sequence[Block], target: Target) -> tuple[SharedAxis, ...]:

@@ -52,7 +52,7 @@ def max_pool_forward(
 
     def pair(n: Var, c: Var, *q: Var) -> tuple[Expr, Expr]:
         k = unravel(window, pool_size)
-        at = [q[a] * strides[a] + k[a] * dilation[a] - padding[a] for a in range(len(q))]
+        at = _from_image(_read_at(q, k, strides, dilation), padding)
         inside = _inside(at, space)
         place = window.var.astype("int32")
         if any(padding):
@@ -104,7 +104,6 @@ def _maximum_before_position(
     """
     dtype = data.dtype
     batch, channels, *space = [int(extent) for extent in data.shape]
-    rank = len(space)
     bordered = [
         (count - 1) * strides[a] + (pool_size[a] - 1) * dilation[a] + 1
         for a, count in enumerate(output_shape[2:])
@@ -112,7 +111,7 @@ def _maximum_before_position(
     lowest = tvm.tirx.const(float("-inf"), dtype)
 
     def with_border(n: Var, c: Var, *p: Var) -> Expr:
-        at = [p[a] - padding[a] for a in range(rank)]
+        at = _from_image(p, padding)
         return tvm.tirx.if_then_else(_inside(at, space), data(n, c, *at), lowest)
 
     padded = te.compute(
@@ -120,13 +119,10 @@ def _maximum_before_position(
     )
     window = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
     place = _ravel(window, pool_size).astype(dtype)
-    behind, before = (tvm.tirx.const(place, dtype) for place in (prod(pool_size), -1))
-
-    def positions(*q: Var) -> list[Expr]:
-        return [q[a] * strides[a] + k * dilation[a] for a, k in enumerate(window)]
+    behind, before = (tvm.tirx.const(number, dtype) for number in (prod(pool_size), -1))
 
     def value(n: Var, c: Var, *q: Var) -> Expr:
-        return padded(n, c, *positions(*q))
+        return padded(n, c, *_read_at(q, window, strides, dilation))
 
     def folded(element: Callable[..., Expr], fold: Callable[..., Expr], name: str) -> te.Tensor:
         return te.compute(output_shape, lambda *q: fold(element(*q), axis=window), name=name)
@@ -135,7 +131,7 @@ def _maximum_before_position(
     largest = folded(value, maximum, "largest")
 
     def place_of_largest(*q: Var) -> Expr:
-        at = [p - padding[a] for a, p in enumerate(positions(*q[2:]))]
+        at = _from_image(_read_at(q[2:], window, strides, dilation), padding)
         is_largest = tvm.tirx.all(value(*q) == largest(*q), _inside(at, space))
         return tvm.tirx.Select(is_largest, place, behind)
 
@@ -304,6 +300,18 @@ def _side_by_side(
 ) -> bool:
     """Whether every pixel lies in one window at most."""
     return pool_size == strides and all(step == 1 for step in dilation)
+
+
+def _read_at(
+    q: Sequence[Expr], k: Sequence[Expr], strides: Sequence[int], dilation: Sequence[int]
+) -> list[Expr]:
+    """Where the element k of the window at q lies, counted from the border."""
+    return [q[a] * strides[a] + k[a] * dilation[a] for a in range(len(q))]
+
+
+def _from_image(at: Sequence[Expr], padding: Sequence[int]) -> list[Expr]:
+    """The same counted from the image."""
+    return [p - padding[a] for a, p in enumerate(at)]
 
 
 def _inside(at: Sequence[Expr], space: Sequence[int]) -> Expr:
