@@ -18,6 +18,7 @@ from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.build import read_supported_ops
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.forward.precision import with_sensitive_ops_widened
 from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 
@@ -74,7 +75,7 @@ def differentiated(
 
     With `with_op` it begins with an op, and returns its result first: some models have none.
     """
-    source = simplified(read_supported_ops(model.main))
+    source = simplified(with_sensitive_ops_widened(read_supported_ops(model.main)))
     source, constants = lift_constants(source)
     builder = relax.BlockBuilder()
     emitter = Emitter(builder)

@@ -82,7 +82,8 @@ WORKAROUNDS = (
     ),
     Workaround(
         "values_of_bfloat16_that_are_bound_stay",
-        "BF16ComputeLegalize rewrites no Bind: bits of bfloat16 are compared as integers",
+        "BF16ComputeLegalize rewrites no Bind and no value of a Let: bits of bfloat16 are compared and"
+        " converted as integers",
         ("tvm_xengine.kernels.lower.store_short_bindings",),
         ("https://github.com/tile-ai/tvm/pull/70",),
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401  (numpy's bfloat16)
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -41,6 +43,9 @@ LONG = frozenset(
     )
 )
 """Ops that are computed in float32. All others take the short type when an operand has it."""
+
+SCALED = frozenset(["relax.multiply", "relax.divide"])
+"""Ops that PyTorch computes in float32 where an operand is a number, which a short type would round."""
 
 
 @checked_fields
@@ -114,10 +119,14 @@ class _Caster:
 
     def emit(self, op: ForwardOp) -> None:
         operands = [self.value(read) for read in op.operands]
-        wanted = self._computed_in(op, operands)
+        wanted = stored = self._computed_in(op, operands)
+        if op.op in SCALED and any(_is_rounded(operand, wanted) for operand in operands):
+            wanted = "float32"
         if wanted is not None and op.op != "relax.astype":
             operands = [self.cast(operand, wanted) for operand in operands]
         made = self.builder.emit(op.rebuild(operands), op.name)
+        if stored is not None and stored != wanted:
+            made = self.cast(made, stored)
         if isinstance(made.ty, relax.TupleType):
             for position, result in enumerate(op.results):
                 field = relax.TupleGetItem(made, position)
@@ -146,6 +155,14 @@ class _Caster:
             return self._dtype
         # One of them was computed in float32 here, and the other one is short in the model itself.
         return "float32" if types & {*SHORT_FLOATS} and "float32" in types else None
+
+
+def _is_rounded(value: relax.Expr, dtype: str | None) -> bool:
+    """Whether a number is another one in a short type."""
+    if dtype not in SHORT_FLOATS or not isinstance(value, tvm.ir.GenericConst) or value.ty.ndim:
+        return False
+    number = value.value.numpy()
+    return bool(number.astype(np.dtype(dtype)) != number)
 
 
 class _Widener(_Caster):

@@ -13,7 +13,7 @@ from tvm_xengine.frontends.torch.aten.arithmetic import binary
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.norms import dropout
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.relax_ir.types import SHORT_FLOATS, static_shape
 
 
 def matmul(builder: Builder, left: Expr, right: Expr) -> Expr:
@@ -32,7 +32,12 @@ def linear(builder: Builder, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
 
 
 def _times(builder: Builder, factor: float, x: Expr) -> Expr:
-    return x if factor == 1 else binary(relax.op.multiply, builder, x, factor)
+    """x times a number, which is none of a short type."""
+    if factor == 1:
+        return x
+    dtype = str(x.ty.dtype)
+    wide = as_type(builder, x, "float32") if dtype in SHORT_FLOATS else x
+    return as_type(builder, binary(relax.op.multiply, builder, wide, factor), dtype)
 
 
 def product_and_sum(
@@ -98,9 +103,9 @@ def attention(
     if columns == 0:  # there is nothing to attend to
         shape = (*static_shape(query.ty)[:-1], static_shape(value.ty)[-1])
         return builder.emit(relax.op.zeros(shape, str(value.ty.dtype)))
-    scores = relax.op.matmul(query, builder.emit(relax.op.permute_dims(key, swap)))
+    scores = builder.emit(relax.op.matmul(query, builder.emit(relax.op.permute_dims(key, swap))))
     factor = 1 / sqrt(width) if scale is None else scale
-    scores = builder.emit(relax.op.multiply(scores, scalar(factor, query)))
+    scores = _times(builder, factor, scores)
     if is_causal:
         visible = relax.const(np.tri(rows, columns) > 0, "bool")
         scores = builder.emit(relax.op.where(visible, scores, scalar(-inf, query)))
