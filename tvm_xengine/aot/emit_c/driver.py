@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions
+from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions, state_table
 from tvm_xengine.aot.emit_c.dma import DMA_FIELDS, dma_functions
-from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
+from tvm_xengine.aot.emit_c.entry_point import entry_point
 from tvm_xengine.aot.emit_c.guards import no_rate
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
@@ -45,6 +45,7 @@ static int32_t check_ctx(const {name}_ctx *ctx) {{
 }}""",
         status_text(package),
         _init(package),
+        state_table(package),
         _reset(package),
         *(_setter(package, hyper) for hyper in package.hyper),
         _input_check(package),
@@ -92,14 +93,12 @@ def _reset(package: Package) -> str:
         f"int32_t {package.name}_state_reset({package.name}_ctx *ctx) {{",
         CHECK_CTX,
         f"  if (!ctx->region[0]) return {macro}_EINVAL;",
+        "  for (const part *p = parts; p < parts + PARTS_STATE; p++) {",
+        "    uint8_t *to = ctx->region[p->region] + p->offset;",
+        "    if (p->value) memcpy(to, p->value, p->bytes);",
+        "    else memset(to, 0, p->bytes);",
+        "  }",
     ]
-    for tensor in package.state:
-        place, size = bytes_at(package, tensor.place), tensor.place.size_bytes
-        if tensor.starts_as_zero_bytes:
-            lines.append(f"  memset({place}, 0, {size}u); /* {tensor.c_name} */")
-        else:
-            source = f"{package.name}_initial_{tensor.c_name}"
-            lines.append(f"  memcpy({place}, {source}, {size}u);")
     for hyper, value in package.hyper.items():
         lines.append(f"  ctx->{hyper} = {_float(float(np.float32(value)))};")
     lines += ["  ctx->samples = 0;"] if package.accumulates else []

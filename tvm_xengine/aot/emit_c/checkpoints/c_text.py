@@ -1,18 +1,26 @@
 """The text of the C functions of checkpoints, in the order in which they call each other."""
 
-RECORDS = """\
-/* What checkpoints name: first what they hold, from PARTS_KEPT on what is frozen in flash. */
-enum {{ PARTS_KEPT = {kept}, PARTS = {rows} }};
+STATE = """\
+/* What checkpoints hold: state, which starts as `value` or as zeros, and from PARTS_STATE on settings;
+   from PARTS_KEPT on what only is compared: frozen values in flash. */
+enum {{ PARTS_STATE = {state}, PARTS_KEPT = {kept}, PARTS = {rows} }};
 typedef struct {{
-  const char *name;
-  const void *frozen;
+  const void *value;
   uint32_t offset, bytes;
-  uint16_t name_bytes;
   uint8_t region, type, rank, of_training;
-  uint32_t shape[{rank}];
 }} part;
 static const part parts[] = {{
-{parts}}};
+{parts}}};"""
+
+RECORDS = """\
+/* Names and shapes of the parts; several have the same shape. */
+static const struct {{
+  const char *text;
+  uint16_t bytes, shape;
+}} names[] = {{
+{names}}};
+static const uint32_t shapes[][{rank}] = {{
+{shapes}}};
 
 /* CRC-32 of IEEE 802.3, four bits at a time. */
 static uint32_t crc32_of(uint32_t crc, const void *data, size_t bytes) {{
@@ -75,16 +83,17 @@ static void emit(sink *to, const void *data, size_t bytes) {{
   if (to->write(to->user, data, bytes)) to->status = {MACRO}_EIO;
 }}
 
-static void emit_part(sink *to, const part *p, const uint8_t *data) {{
+static void emit_part(sink *to, int i, const uint8_t *data) {{
+  const part *p = &parts[i];
   uint8_t head[{head}];
   size_t at = {record};
-  put(head, p->name_bytes, 2);
+  put(head, names[i].bytes, 2);
   head[2] = p->type;
   head[3] = p->rank;
   put(head + 4, p->bytes, 4);
-  for (int d = 0; d < p->rank; d++, at += 4) put(head + at, p->shape[d], 4);
-  memcpy(head + at, p->name, p->name_bytes);
-  for (at += p->name_bytes; at % 4; at++) head[at] = 0;
+  for (int d = 0; d < p->rank; d++, at += 4) put(head + at, shapes[names[i].shape][d], 4);
+  memcpy(head + at, names[i].text, names[i].bytes);
+  for (at += names[i].bytes; at % 4; at++) head[at] = 0;
   emit(to, head, at);
   emit(to, data, p->bytes);
   put(head, 0, 4);
@@ -105,7 +114,7 @@ static int32_t save_as(const {name}_ctx *ctx, uint64_t sequence, {name}_write_fn
   put(header + 40, {payload}u, 4);
   put(header + 44, crc32_of(0, header, 44), 4);
   emit(&to, header, sizeof header);
-  for (int i = 0; i < PARTS_KEPT; i++) emit_part(&to, &parts[i], place_of(ctx, values, &parts[i]));
+  for (int i = 0; i < PARTS_KEPT; i++) emit_part(&to, i, place_of(ctx, values, &parts[i]));
   put(header, to.crc, 4);
   emit(&to, header, 4);
   return to.status;
@@ -203,9 +212,9 @@ static const part *named(source *from, uint32_t *bytes, int *alike) {{
   if (take(from, NULL, NULL, (0u - name_bytes) & 3u, NULL)) return NULL;
   for (int i = 0; i < PARTS; i++) {{
     const part *p = &parts[i];
-    if (p->name_bytes != name_bytes || memcmp(p->name, name, name_bytes)) continue;
+    if (names[i].bytes != name_bytes || memcmp(names[i].text, name, name_bytes)) continue;
     *alike = p->type == head[2] && p->rank == rank && p->bytes == *bytes;
-    for (size_t d = 0; *alike && d < rank; d++) *alike = p->shape[d] == shape[d];
+    for (size_t d = 0; *alike && d < rank; d++) *alike = shapes[names[i].shape][d] == shape[d];
     return p;
   }}
   return NULL;
@@ -216,22 +225,23 @@ static const part *named(source *from, uint32_t *bytes, int *alike) {{
 static int32_t take_record(const {name}_ctx *ctx, source *from, float *values, int written,
                            uint8_t *found, {name}_loaded *report) {{
   uint32_t bytes = 0;
-  int alike = 0, equal = 1;
+  int alike = 0, equal = 1, frozen;
   void *into = NULL;
   const part *p = named(from, &bytes, &alike);
   if (p && p->of_training && from->optimizer != {optimizer}) p = NULL;
+  frozen = p && p - parts >= PARTS_KEPT;
   if (p) {{
     size_t at = (size_t)(p - parts);
     if (found[at / 8] & (1u << at % 8)) return {MACRO}_EFORMAT;
     found[at / 8] = (uint8_t)(found[at / 8] | (1u << at % 8));
-    report->tensor = p->name;
+    report->tensor = names[at].text;
     if (!alike) return {MACRO}_ESHAPE;
-    if (at < (size_t)PARTS_KEPT) report->taken++;
+    if (!frozen) report->taken++;
   }} else if (!from->status) {{
     report->ignored++;
   }}
-  if (p && !p->frozen && (written || p->region == {settings_region}u)) into = place_of(ctx, values, p);
-  take(from, into, p ? p->frozen : NULL, bytes, &equal);
+  if (p && !frozen && (written || p->region == {settings_region}u)) into = place_of(ctx, values, p);
+  take(from, into, frozen ? p->value : NULL, bytes, &equal);
   if (!equal) return {MACRO}_EFROZEN;
   if (!may_be_set(values)) return {MACRO}_ERANGE;
   return take(from, NULL, NULL, (0u - bytes) & 3u, NULL);
@@ -251,7 +261,7 @@ static int32_t take_records(const {name}_ctx *ctx, source *from, uint32_t absent
   for (int i = 0; i < PARTS; i++) {{
     int same_origin = from->origin == {origin};
     if (found[i / 8] & (1u << i % 8)) continue;
-    report->tensor = parts[i].name;
+    report->tensor = names[i].text;
     if (i >= PARTS_KEPT) {{
       if (!same_origin && from->frozen != {frozen}) return {MACRO}_EFROZEN;
       continue;

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm_xengine.aot.emit_c.checkpoints.c_text import LOAD, RECORDS, SAVE, SLOTS
+from tvm_xengine.aot.emit_c.checkpoints.c_text import LOAD, RECORDS, SAVE, SLOTS, STATE
 from tvm_xengine.aot.emit_c.guards import no_rate
 from tvm_xengine.aot.emit_c.status import CHECK_CTX
 from tvm_xengine.aot.package.checkpoint_file import (
@@ -26,7 +27,13 @@ _SETTINGS_REGION = 255
 
 @dataclass(frozen=True)
 class _Row:
-    """A tensor that checkpoints name: kept in a region, a setting, or frozen in flash."""
+    """A tensor that checkpoints name: kept in a region, a setting, or frozen in flash.
+
+    Attributes
+    ----------
+    value
+        The array that it starts as, or is; ``NULL`` for zeros.
+    """
 
     name: str
     dtype: str
@@ -34,7 +41,7 @@ class _Row:
     size_bytes: int
     region: int = 0
     offset_bytes: int = 0
-    frozen: str = "NULL"
+    value: str = "NULL"
 
     @property
     def of_training(self) -> bool:
@@ -42,21 +49,31 @@ class _Row:
         return not self.name.startswith(OF_MODEL)
 
 
+def state_table(package: Package) -> str:
+    """The table of what checkpoints hold, with the values by which state begins."""
+    kept, frozen = _kept_rows(package), _frozen_rows(package)
+    return STATE.format(
+        parts=",\n".join(map(_part, _table(kept, frozen))),
+        state=len(package.state),
+        kept=len(kept),
+        rows=len(kept) + len(frozen),
+    )
+
+
 def checkpoint_functions(package: Package) -> str:
     """The C functions that save and load checkpoints."""
-    kept, frozen = _kept_rows(package), _frozen_rows(package)
-    # A table of C has a row, also where nothing is kept.
-    rows = [*kept, *frozen] or [_Row("", "float32", (), 0)]
+    kept = _kept_rows(package)
+    rows = _table(kept, _frozen_rows(package))
     names = [len(row.name.encode()) for row in rows]
     ranks = [len(row.shape) for row in rows]
+    shapes = list(dict.fromkeys(row.shape for row in rows))
     longest = max(record_bytes(row.name, len(row.shape), 0) for row in rows)
     fields = {
         "name": package.name,
         "MACRO": package.macro,
         "CHECK_CTX": CHECK_CTX,
-        "parts": ",\n".join(_part(row) for row in rows),
-        "kept": len(kept),
-        "rows": len(kept) + len(frozen),
+        "names": ",\n".join(_name(row, shapes.index(row.shape)) for row in rows),
+        "shapes": ",\n".join(map(_shape, shapes)),
         "found": -(-len(rows) // 8),
         "settings_region": _SETTINGS_REGION,
         "settings": max(len(package.hyper), 1),
@@ -87,6 +104,11 @@ def checkpoint_bytes(package: Package) -> int:
     return HEADER_BYTES + records + TRAILER_BYTES
 
 
+def _table(kept: Sequence[_Row], frozen: Sequence[_Row]) -> Sequence[_Row]:
+    """All rows; a table of C has one, also where nothing is kept."""
+    return [*kept, *frozen] or [_Row("", "float32", (), 0)]
+
+
 def _kept_rows(package: Package) -> list[_Row]:
     position = {region: at for at, region in enumerate(package.regions)}
     rows = [
@@ -97,6 +119,7 @@ def _kept_rows(package: Package) -> list[_Row]:
             tensor.place.size_bytes,
             position[tensor.place.device],
             tensor.place.offset_bytes,
+            "NULL" if tensor.starts_as_zero_bytes else f"{package.name}_initial_{tensor.c_name}",
         )
         for tensor in package.state
     ]
@@ -112,17 +135,23 @@ def _frozen_rows(package: Package) -> list[_Row]:
     for name, constant in package.frozen.items():
         value = package.constants[constant]
         where = f"{package.name}_{constant}"
-        rows.append(_Row(name, str(value.dtype), value.shape, value.nbytes, frozen=where))
+        rows.append(_Row(name, str(value.dtype), value.shape, value.nbytes, value=where))
     return rows
 
 
 def _part(row: _Row) -> str:
-    shape = ", ".join(f"{extent}u" for extent in row.shape) or "0u"
     return (
-        f'    {{"{_escaped(row.name)}", {row.frozen}, {row.offset_bytes}u, {row.size_bytes}u,'
-        f" {len(row.name.encode())}u, {row.region}u, {TYPES.index(row.dtype)}u,"
-        f" {len(row.shape)}u, {int(row.of_training)}u, {{{shape}}}}}"
+        f"    {{{row.value}, {row.offset_bytes}u, {row.size_bytes}u, {row.region}u,"
+        f" {TYPES.index(row.dtype)}u, {len(row.shape)}u, {int(row.of_training)}u}}"
     )
+
+
+def _name(row: _Row, shape: int) -> str:
+    return f'    {{"{_escaped(row.name)}", {len(row.name.encode())}u, {shape}u}}'
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "    {" + (", ".join(f"{extent}u" for extent in shape) or "0u") + "}"
 
 
 def _escaped(name: str) -> str:
