@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tvm_xengine.processes.tools import run_tool
+
 _CHILD_S = 120.0
 """Importing the largest library takes half a minute on a cold disk; longer means that it hangs."""
 
@@ -57,14 +59,7 @@ def in_child(code: str, arguments: Sequence[str] = ()) -> tuple[bool, str]:
     """
     command = [sys.executable, "-c", code, *arguments]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_CHILD_S,
-            check=False,
-        )
+        done = run_tool(command, wall_s=_CHILD_S)
     except subprocess.TimeoutExpired:
         return False, f"no answer within {_CHILD_S:.0f} s"
     except OSError as error:

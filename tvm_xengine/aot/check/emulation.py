@@ -15,6 +15,7 @@ from tvm_xengine.aot.package.compiler_messages import reason
 from tvm_xengine.aot.package.contents import Package, library_sources
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError, InvalidPlatformError
+from tvm_xengine.processes.tools import run_tool
 
 BARE_METAL = Path(__file__).parent / "bare_metal"
 
@@ -173,15 +174,15 @@ def compile_program(
     emulator = EMULATORS[target.name]
     files = [str(source) for source in (*sources, *emulator.sources)]
     command = [compiler, *flags, *files, "-o", str(program), "-lm", *emulator.flags]
-    done = subprocess.run(command, capture_output=True, errors="replace", check=False)
+    done = run_tool(command)
     if done.returncode:
         raise CompilationError(f"{compiler} refuses the program: {reason(done.stderr)}")
 
 
 def run_program(
-    program: Path, target: EmbeddedTarget, *options: str, timeout_s: float = 600.0
+    program: Path, target: EmbeddedTarget, *options: str, processor_s: float = 600.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of `target`; `options` are for the emulator.
+    """Run a program of `target`, ended after so much computing; `options` are for the emulator.
 
     Raises
     ------
@@ -195,15 +196,7 @@ def run_program(
             f" apt-get install {emulator.package}"
         )
     command = [*emulator.command[:1], *options, *emulator.command[1:], str(program)]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-        timeout=timeout_s,
-        stdin=subprocess.DEVNULL,
-    )
+    return run_tool(command, processor_s=processor_s)
 
 
 def printed_losses(done: subprocess.CompletedProcess[str]) -> list[float]:

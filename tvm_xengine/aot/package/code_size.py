@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from tvm_xengine.aot.package.compiler_messages import reason
 from tvm_xengine.aot.plan.kernels import Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.processes.tools import how_it_ended, run_tool
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def measure_code(
                 return path
             made = Path(scratch) / f"{path.stem}.o"
             command = [compiler, *flags, "-fstack-usage", "-c", str(path), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, errors="replace", check=False)
+            done = run_tool(command)
             if done.returncode:
                 said = reason(done.stderr)
                 raise CompilationError(f"{target.compiler} refuses {path.name}: {said}")
@@ -86,5 +86,7 @@ def _largest_frame(usage: Path) -> int:
 
 def _text_bytes(compiler: str, path: Path) -> int:
     tool = shutil.which(f"{compiler.removesuffix('gcc')}size") or "size"
-    done = subprocess.run([tool, str(path)], capture_output=True, errors="replace", check=True)
+    done = run_tool([tool, str(path)])
+    if done.returncode:
+        raise CompilationError(f"the size of code is not known: {how_it_ended(done)}")
     return int(done.stdout.splitlines()[1].split()[0])

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +20,7 @@ from tvm.support import nvcc
 from tvm.target import Target
 
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.processes.tools import run_tool
 
 _CALLBACK = "tvm_callback_cuda_compile"
 _MODE = "TVM_CUDA_COMPILE_MODE"
@@ -102,13 +102,7 @@ def cuda_compiler() -> tuple[str, str]:
     if wanted in ("", "nvrtc") and (version := _nvrtc_version()):
         return "nvrtc", version
     if wanted in ("", "nvcc") and (path := shutil.which("nvcc")):
-        said = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
+        said = run_tool([path, "--version"])
         return "nvcc", said.stdout.strip().rpartition(" ")[2]
     return "", ""
 

@@ -45,6 +45,7 @@ from tvm_xengine.errors import ExportError
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.processes.tools import how_it_ended
 from tvm_xengine.scheduling.schedule import read_schedule, write_schedule
 from tvm_xengine.session.layers.train_budget import choose_trained
 from tvm_xengine.solvers.result import StopReason
@@ -169,7 +170,7 @@ def _check(report: ExportReport, terminal: Terminal) -> None:
         done = run_program(program, package.target)
     if done.returncode:
         raise ExportError(
-            f"the self-test of {directory} failed with code {done.returncode}; its first lines say"
-            f" what that means. {done.stderr.strip()}"
+            f"the self-test of {directory} failed: {how_it_ended(done)}; the first lines of its source"
+            " say what a code means"
         )
     terminal.note(f"self-test passed: {len(report.expected.losses)} steps on {package.target.name}")
