@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -25,6 +25,8 @@ from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import Trials
 from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.package.code_size import CodeSize
+from tvm_xengine.aot.package.contents import Package
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import plan_export, prepare_export
 from tvm_xengine.aot.prepared import PreparedExport, check_flash
@@ -177,6 +179,53 @@ def test_a_choice_leaves_flash_for_the_code_of_what_it_chose(tmp_path: Path) -> 
     assert 0 < found.choice.score < sum(SCORES.values())
     assert "code" in found.reason(list(found.is_trained.values()).index(False))
     assert compiled_bytes(found.prepared, tmp_path / "chosen") <= flash
+
+
+def code_says(monkeypatch: pytest.MonkeyPatch, sizes: Callable[[int], int]) -> list[int]:
+    """Lets the code of a package be as large as the number of its tensors says; returns what was compiled."""
+    compiled: list[int] = []
+
+    def compiled_size(_folder: Path, package: Package) -> CodeSize:
+        compiled.append(len(package.state))
+        return CodeSize(sizes(len(package.state)), 0, "")
+
+    monkeypatch.setattr("tvm_xengine.aot.sources.compiled_size", compiled_size)
+    monkeypatch.setattr("tvm_xengine.aot.export.compiled_size", compiled_size)
+    return compiled
+
+
+def test_code_that_is_too_much_is_a_fact_and_closes_the_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two tensors of state for each layer: the code of three is twice what flash has, that of two fits."""
+    code_says(monkeypatch, lambda tensors: 5_000 if tensors <= 4 else 20_000)
+    found = chosen(options("sram=1MiB,flash=10000"))
+    assert sum(found.is_trained.values()) == 2
+    assert (found.choice.score, found.choice.bound) == (8.0, 8.0)
+    assert not found.is_unproven
+    assert not found.is_nearly_refused
+
+
+def test_code_that_is_nearly_small_enough_leaves_a_gap_that_time_does_not_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code_says(monkeypatch, lambda tensors: 5_000 if tensors <= 6 else 9_200)
+    found = chosen(options("sram=1MiB,flash=10000"))
+    assert found.choice.score < found.choice.bound == sum(SCORES.values())
+    assert not found.is_unproven
+    assert found.is_nearly_refused
+
+
+def test_a_package_of_chosen_layers_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = code_says(monkeypatch, lambda _: 5_000)
+    found = chosen(options("sram=1MiB,flash=64KiB"))
+    compiled.clear()
+    report = write_package(found.prepared, tmp_path / "out")
+    assert not compiled
+    assert report.code is not None
+    assert report.code.text_bytes == 5_000
 
 
 def test_where_everything_fits_all_layers_are_trained_by_one_plan() -> None:

@@ -116,11 +116,11 @@ def write_package(
         on_progress("writing")
         write_sources(folder, sources, plan.machine)
         with ThreadPoolExecutor(1) as beside:  # compilers are processes of their own
-            compiling = beside.submit(compiled_size, folder, sources)
+            compiling = beside.submit(lambda: plan.code or compiled_size(folder, sources))
             on_progress("computing the expected losses")
             package = replace(sources, storage_error=plan.expected.storage_error)
         measured = compiling.result()
-        check_flash(plan, measured)
+        check_flash(replace(plan, code=measured))
         report.append((package, measured))
         header = package.layout.source(f"{package.name}.h")
         write_file(folder / header, header_source(package, measured))

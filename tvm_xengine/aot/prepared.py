@@ -47,6 +47,8 @@ class PreparedExport:
         Size of the first region's arena if the training step kept all tensors there; None without one.
     single
         The functions over single samples; None where the package has none.
+    code
+        Size of its compiled sources; None before they are compiled.
     """
 
     options: ExportOptions
@@ -58,6 +60,7 @@ class PreparedExport:
     layout: StateLayout
     keep_all_bytes: int | None
     single: SingleSamples | None = None
+    code: CodeSize | None = None
 
     @property
     def name(self) -> str:
@@ -123,7 +126,7 @@ def was_interrupted(prepared: PreparedExport) -> bool:
     return any(result.stopped_by is StopReason.INTERRUPTED for result in results)
 
 
-def check_flash(prepared: PreparedExport, compiled: CodeSize | None = None) -> None:
+def check_flash(prepared: PreparedExport) -> None:
     """Check that constants, initial state and, once it is compiled, code fit the region for them.
 
     Raises
@@ -132,7 +135,7 @@ def check_flash(prepared: PreparedExport, compiled: CodeSize | None = None) -> N
         If they do not.
     """
     data_bytes = prepared.flash_bytes
-    code_bytes = 0 if compiled is None else compiled.text_bytes
+    code_bytes = 0 if prepared.code is None else prepared.code.text_bytes
     for region in prepared.options.regions:
         most_bytes = region.size_bytes
         if region.name == FLASH and data_bytes + code_bytes > most_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +33,7 @@ from tvm_xengine.aot.plan.planned import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH
 from tvm_xengine.aot.plan.tiles import TiledKernel
-from tvm_xengine.aot.prepared import PreparedExport, check_flash
+from tvm_xengine.aot.prepared import PreparedExport
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import write_file
 from tvm_xengine.frontends.model import ForwardModel
@@ -43,19 +44,14 @@ from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.saved_names import saved_names
 
 
-def check_flash_with_code(plan: PreparedExport) -> None:
-    """Check that constants, initial state and code fit flash; code is compiled where flash is limited.
-
-    Raises
-    ------
-    NoScheduleError
-        If they do not.
-    """
-    if any(region.name == FLASH for region in plan.options.regions):
-        with TemporaryDirectory() as folder:
-            package = package_of(plan)
-            write_sources(Path(folder), package, plan.machine)
-            check_flash(plan, compiled_size(Path(folder), package))
+def with_code(plan: PreparedExport) -> PreparedExport:
+    """The plan with the size of its code, which is compiled where flash is limited."""
+    if not any(region.name == FLASH for region in plan.options.regions):
+        return plan
+    with TemporaryDirectory() as folder:
+        package = package_of(plan)
+        write_sources(Path(folder), package, plan.machine)
+        return replace(plan, code=compiled_size(Path(folder), package))
 
 
 def compiled_size(folder: Path, package: Package) -> CodeSize | None:

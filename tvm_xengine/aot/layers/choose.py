@@ -63,7 +63,12 @@ class LayerChoice:
     @property
     def is_unproven(self) -> bool:
         """Whether some subset was left because no plan was found, and not because there is none."""
-        return not all(refusal.is_proven for refusal in self.choice.refused.values())
+        return not all(r.is_proven or r.is_measured for r in self.choice.refused.values())
+
+    @property
+    def is_nearly_refused(self) -> bool:
+        """Whether the code of some subset is too much by so little that another plan may have less."""
+        return any(r.is_measured and not r.is_proven for r in self.choice.refused.values())
 
     def reason(self, at: int) -> str:
         """Why a layer is not trained; empty for one that is."""
@@ -81,9 +86,9 @@ def choose_layers(
     """The layers of the greatest total score that can be trained in the memory, time and energy given.
 
     Each subset that is tried is planned as `prepare_export` plans it; the chosen one is then planned with
-    the full time limit. The bound takes two things for granted: to train more layers never needs less, and
-    ops take nearly as much in a step that trains fewer (`known`). A plan that disproves the
-    latter begins the search again without it.
+    the full time limit. The bound takes three things for granted: to train more layers never needs less,
+    the code of a subset is nearly the same in each plan (`trials`), and ops take nearly as much in a step
+    that trains fewer (`known`). A plan that disproves the last begins the search again without it.
 
     Parameters
     ----------

@@ -25,10 +25,14 @@ class Refusal:
     ----------
     is_proven
         Whether neither the subset nor any that contains it has a plan; else none was found.
+    is_measured
+        Whether it has a plan of which was measured that it takes too much: a longer search for another
+        one is no remedy.
     """
 
     reason: str
     is_proven: bool = False
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,15 @@ def show_choice(choice: LayerChoice, terminal: Terminal) -> None:
             f"the search was interrupted; no package is written; --train-only {' '.join(named)} exports the"
             " choice so far without a search"
         )
-    elif found.gap > 0 and choice.is_unproven:
+        return
+    if found.gap > 0 and choice.is_unproven:
         terminal.note(
             "for some subsets no plan was found, which proves nothing: a longer --time-limit may find one"
+        )
+    if found.gap > 0 and choice.is_nearly_refused:
+        terminal.note(
+            "some subsets have plans whose code is just too much for flash, which does not prove that every"
+            " plan's is: --optimize size makes less code"
         )
 
 
