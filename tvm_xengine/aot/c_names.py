@@ -21,6 +21,20 @@ int32_t uint32_t int64_t uint64_t
 """
 """What functions with arguments of the model's names use."""
 
+_TOLD_APART, _COUNT = 63, 4
+"""Leading characters by which every C11 compiler knows a name (5.2.4.1), and room for a number in them."""
+_LEAST = 16
+"""Of a kernel's own name, however long its prefix is."""
+
+
+def kernel_identifier(prefix: str, name: str) -> str:
+    """What a kernel is called in C, without TVM's own words; one of many ops by the first of them."""
+    own = name.removeprefix("fused_").replace("tir_", "")
+    most = max(_TOLD_APART - _COUNT - len(prefix) - 1, _LEAST)
+    if len(own) > most:
+        own = own[: own.rfind("_", 0, most + 1)] if "_" in own[:most] else own[:most]
+    return f"{prefix}_{own}"
+
 
 def c_identifier(name: str) -> str:
     """A C identifier for the tensor `name`: unchanged where it is valid, distinct for each name."""

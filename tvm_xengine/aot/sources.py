@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tvm_xengine.aot.c_names import c_identifier
+from tvm_xengine.aot.c_names import c_identifier, kernel_identifier
 from tvm_xengine.aot.emit_c.build_systems.choose import build_files
 from tvm_xengine.aot.emit_c.driver import driver_source
 from tvm_xengine.aot.emit_c.expressions import Names
@@ -175,7 +175,7 @@ def _codes(
     names = Names()
     codes = {}
     for symbol, kernel in kernels.items():
-        name = names.fresh(f"{prefix}_{kernel.name}")
+        name = names.fresh(kernel_identifier(prefix, kernel.name))
         if backend is Backend.C:
             text = c_kernel(kernel.tile if isinstance(kernel, TiledKernel) else kernel, name)
             codes[symbol] = KernelCode(

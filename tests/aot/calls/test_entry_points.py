@@ -50,6 +50,19 @@ def session(report: ExportReport, tmp_path: Path) -> Session:
     return made
 
 
+def test_the_program_of_the_readme_calls_everything_once(
+    report: ExportReport, tmp_path: Path
+) -> None:
+    readme = (report.directory / "README.md").read_text()
+    (program,) = re.findall(r"```c\n(.*?)```", readme, re.DOTALL)
+    assert all(f"{report.package.name}_{entry}(" in program for entry in ALL)
+    (tmp_path / "main.c").write_text(program)
+    build = Build(tmp_path / "main.c", SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "program")
+    done = run_program(tmp_path / "program", report.package.target)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "success\n", "")
+
+
 def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     random = np.random.default_rng(3)
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.emit_c.prototypes import prototype
+from tvm_xengine.aot.emit_c.prototypes import arguments, prototype
 from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import Package
 
@@ -32,7 +32,7 @@ Plain C for {package.target.name}, made by tvm-xengine. It needs a C11 compiler 
 Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most.{keep_all}
 {_built(package, code)}
 {_rounding(package)}
-{_beginning(package)}
+{_program(package)}
 
 {_functions_table(package)}
 `{name}.h` says of every function what it takes, what its arrays hold, and what it returns, and has their
@@ -51,24 +51,43 @@ which one is always whole. On a computer `tvm-xengine export-state` converts the
 """
 
 
-def _beginning(package: Package) -> str:
-    """How an application begins."""
+def _program(package: Package) -> str:
+    """A program that calls every entry point once."""
     name, macro = package.name, package.macro
     memory = "\n".join(
         f"static _Alignas({package.alignment_bytes}) uint8_t {region}[{macro}_{region.upper()}_BYTES];"
         for region in package.regions
     )
     init = ", ".join(f"{region}, sizeof {region}" for region in package.regions)
+    arrays, calls = [], []
+    for entry in package.functions:
+        given = ["&ctx"]
+        for one in arguments(package, entry):
+            own = f"{entry.value}_{one.name}"
+            is_wanted = not one.is_result or one.model_name != "correct"
+            given.append(own if is_wanted else "NULL")
+            if is_wanted:
+                arrays.append(f"static {one.c_type} {own}[{one.macro}_COUNT];")
+        calls.append(f"  if (!status) status = {name}_{entry.value}({', '.join(given)});")
+    declared, called = "\n".join(arrays), "\n".join(calls)
     return f"""\
 ```c
+#include <stdio.h>
+
 #include "{name}.h"
 
 {memory}
-{name}_ctx ctx;
+{declared}
+static {name}_ctx ctx;
 
-int32_t status = {name}_init(&ctx, {init}, {macro}_PLAN_HASH);
-if (!status) status = {name}_state_reset(&ctx); /* or {name}_slots_load, {name}_checkpoint_load */
-if (status) puts({name}_status_text(status));
+int main(void) {{
+  int32_t status = {name}_init(&ctx, {init}, {macro}_PLAN_HASH);
+  if (!status) status = {name}_state_reset(&ctx); /* or {name}_slots_load, {name}_checkpoint_load */
+  /* Fill the inputs here, once for each call. */
+{called}
+  puts({name}_status_text(status));
+  return status != 0;
+}}
 ```"""
 
 
