@@ -102,6 +102,7 @@ def export(
     layout: str = "cmake",
     recipe: Recipe | None = None,
     selftest_steps: int = 20,
+    name: str | None = None,
 ) -> ExportReport:
     """The package of `model` in `directory`."""
     recipe = recipe or Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
@@ -117,6 +118,7 @@ def export(
         recipe=recipe,
         layout=layout,
         selftest_steps=selftest_steps,
+        name=name,
     )
     return export_step(model, training, options, directory)
 

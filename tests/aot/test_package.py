@@ -14,7 +14,7 @@ from tests.aot.examples import attention, export, need_compiler, need_tools, tin
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.aot.package.contents import is_zero_bytes
+from tvm_xengine.aot.package.contents import is_zero_bytes, library_sources
 from tvm_xengine.aot.plan.alternatives import alternatives
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
@@ -114,6 +114,41 @@ def test_header_is_c_plus_plus_too(report: ExportReport, tmp_path: Path) -> None
         str(tmp_path / "main.cpp"),
     ]
     subprocess.run([*command, "-o", str(tmp_path / "main.o")], check=True)
+
+
+TWO = """
+#include "first.h"
+#include "second.h"
+static _Alignas(16) uint8_t one[FIRST_SRAM_BYTES], other[SECOND_SRAM_BYTES];
+static float x[FIRST_TRAIN_STEP_X_COUNT];
+static int64_t labels[FIRST_TRAIN_STEP_LABELS_COUNT];
+int main(void) {
+  first_ctx a;
+  second_ctx b;
+  if (first_init(&a, one, sizeof one, FIRST_PLAN_HASH) || first_state_reset(&a)) return 1;
+  if (second_init(&b, other, sizeof other, SECOND_PLAN_HASH) || second_state_reset(&b)) return 2;
+  return first_train_step(&a, x, labels, NULL, NULL) || second_train_step(&b, x, labels, NULL, NULL);
+}
+"""
+
+
+def test_packages_of_one_model_are_linked_into_one_program_by_their_names(tmp_path: Path) -> None:
+    need_tools("host")
+    first, second = (
+        export(tiny_mlp(), tmp_path / name, optimizer=optimizer, name=name)
+        for name, optimizer in (("first", "sgd"), ("second", "momentum"))
+    )
+    (tmp_path / "main.c").write_text(TWO)
+    sources = [second.directory / source for source in library_sources(second.package)]
+    build = Build(tmp_path / "main.c", [*STRICT, f"-I{second.directory}", *map(str, sources)])
+    build_program(first.directory, first.package, build, tmp_path / "both")
+    assert run_program(tmp_path / "both", first.package.target).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["", "Net", "a-b", "2nd", "int", "n" * 33])
+def test_a_package_is_not_called_what_c_cannot_say(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="at most 32 characters in lower case, got"):
+        export(tiny_mlp(), tmp_path / "out", name=name)
 
 
 def test_adam_takes_no_powers_and_one_root_for_each_number(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tvm_xengine.aot.entries import USUAL, Entry
+from tvm_xengine.aot.package.names import check_package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
@@ -53,6 +54,13 @@ class ExportOptions:
         a loss that became a part of it.
     recipe
         How the training step was made; only ``accumulate`` and ``apply`` need it.
+    name
+        Prefix of files and C names, a C identifier in lower case; None follows the model's name.
+
+    Raises
+    ------
+    ExportError
+        If the name is none.
     """
 
     target: str
@@ -69,6 +77,11 @@ class ExportOptions:
     recipe: Recipe | None = None
     layout: str = "cmake"
     evaluated: ForwardModel | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_package_name(self.name)
 
 
 def stored_step(training: TrainingStep, options: ExportOptions) -> TrainingStep:

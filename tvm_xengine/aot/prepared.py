@@ -65,7 +65,7 @@ class PreparedExport:
     @property
     def name(self) -> str:
         """Prefix of every file and C name."""
-        return package_name(self.model.name)
+        return self.options.name or package_name(self.model.name)
 
     @property
     def evaluated(self) -> ForwardModel:

@@ -50,6 +50,7 @@ def export_c(
     *,
     target: str = "host",
     force: bool = False,
+    name: str | None = None,
 ) -> ExportReport:
     """Write a planned training step as C, with the schedule and the budgets of the plan.
 
@@ -69,13 +70,16 @@ def export_c(
         ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
     force
         Replaces what an earlier export wrote there.
+    name
+        Prefix of files and C names, so that several packages are linked into one program; None follows
+        the model's name.
 
     Raises
     ------
     BudgetExceededError
         If the scratch memory of a kernel does not fit the budgets of the plan.
     ExportError
-        If the directory exists, and is not replaced.
+        If the directory exists, and is not replaced, or the name is no C identifier in lower case.
     InvalidPlatformError
         If a device of the plan has a name that is no C identifier in lower case.
     InvalidScheduleError
@@ -92,6 +96,7 @@ def export_c(
         ),
         learning_rate=training.known_recipe.optimizer.lr,
         evaluated=evaluated_model(training),
+        name=name,
     )
     prepared = prepare_planned(training.source.training, training.step, planned, options)
     return write_package(prepared, Path(directory), force=force)
@@ -110,6 +115,7 @@ def export_for_target(
     train_budget: TrainBudget | None = None,
     objective: str = "cost",
     work_limit: float | None = None,
+    name: str | None = None,
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -139,11 +145,14 @@ def export_for_target(
     work_limit
         In place of the time limit, units of work of about a second each: the same package in every run, byte
         for byte, however busy the machine is.
+    name
+        As that of `export_c`.
 
     Raises
     ------
     ExportError
-        If the directory exists, and is not replaced, or there is no such entry point.
+        If the directory exists, and is not replaced, there is no such entry point, or the name is no C
+        identifier in lower case.
     InvalidScoresError
         If a score is no finite number of at least 0, or its name is none of the model.
     NoScheduleError
@@ -159,6 +168,7 @@ def export_for_target(
         learning_rate=training.known_recipe.optimizer.lr,
         recipe=training.known_recipe,
         evaluated=evaluated_model(training),
+        name=name,
     )
     if train_budget is not None:
         check_free(Path(directory), force=force)

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.aot.c_names import RESERVED
+from tvm_xengine.errors import ExportError, UnsupportedModelError
+
+
+def check_package_name(name: str) -> None:
+    """Check that `name` can be the prefix of files and C names.
+
+    Raises
+    ------
+    ExportError
+        If it is no C identifier in lower case, or too long for names that every C11 compiler tells apart.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", name) or name in RESERVED:
+        raise ExportError(
+            "the name of a package must be a C identifier of at most 32 characters in lower case, got"
+            f" {name!r}"
+        )
 
 
 def package_name(model_name: str) -> str:

@@ -41,6 +41,9 @@ class TargetOptions:
         Target processor, such as cortex-m4, aarch64 or host.
     output
         Folder to write.
+    name
+        Prefix of files and C names, in place of the model's name, so that several packages can be linked
+        into one program.
     format
         c (plain C) or tvm (a library for TVM's virtual machine).
     layout
@@ -74,6 +77,7 @@ class TargetOptions:
 
     target: Text
     output: Annotated[Folder, Parameter(name=("--output", "-o"))]
+    name: Text | None = None
     format: Annotated[str, choice(("c", "tvm"))] = "c"
     layout: Annotated[str, choice(LAYOUT_NAMES)] = "cmake"
     backend: Annotated[str, choice(("c", "llvm"))] = "c"

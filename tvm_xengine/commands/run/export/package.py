@@ -86,6 +86,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         entries=entries,
         recipe=training.known_recipe,
         layout=wanted.layout,
+        name=wanted.name,
     )
     terminal.note(loss_named(training, options.step))
     prepared, choice = _prepared(training, settings, options, terminal)
