@@ -1,5 +1,6 @@
 """What killed processes leave is removed by those who write the same name later, and nothing else is."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.files.temporary import unfinished
+from tvm_xengine.files.temporary import remove_unfinished, unfinished
 from tvm_xengine.files.write_directory import write_directory
 
 BEGIN = """
@@ -101,3 +102,35 @@ def test_two_writers_of_one_process_do_not_disturb_each_other(tmp_path: Path) ->
         assert one != other
         assert len(parts(tmp_path)) == 2
     assert parts(tmp_path) == []
+
+
+_LINKER = """
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+for number in range(10**9):
+    try:
+        (folder / str(number)).touch()
+    except FileNotFoundError:
+        break
+    print(number, flush=True)
+"""
+
+
+def test_what_a_child_writes_while_a_folder_is_removed_is_gone_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unfinished(tmp_path / "library.so") as folder:
+        folder.mkdir()
+        child = subprocess.Popen([sys.executable, "-c", _LINKER, folder], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        # It always makes another file between the look into the folder and its removal.
+        monkeypatch.setattr(shutil, "rmtree", lambda path, **_: None)
+    monkeypatch.undo()
+    child.kill()
+    child.communicate()
+    assert list(tmp_path.iterdir()) == [folder]
+    remove_unfinished()
+    assert list(tmp_path.iterdir()) == []

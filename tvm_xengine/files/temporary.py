@@ -41,7 +41,8 @@ def unfinished(beside: Path) -> Iterator[Path]:
         yield path
     finally:
         _remove(path)
-        _unfinished.discard(path)
+        if not os.path.lexists(path):  # a linker may still write into it, which is then ended first
+            _unfinished.discard(path)
 
 
 def remove_unfinished() -> None:
