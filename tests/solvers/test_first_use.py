@@ -81,6 +81,18 @@ def test_an_interrupt_comes_through(tight: Problem, monkeypatch: pytest.MonkeyPa
     compiling.may_end.set()
 
 
+def test_what_the_compiler_lacks_is_told_to_the_one_who_waits(
+    tight: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_nothing() -> None:
+        raise MemoryError("Unable to allocate 137. MiB")
+
+    monkeypatch.setattr(first_use, "compile_searches", compile_nothing)
+    first_use._searches_ready.cache_clear()
+    with pytest.raises(MemoryError, match="137"):
+        compile_searches_for(tight, "auto", Objective.COST)
+
+
 def test_a_plan_waits_for_the_packing_of_its_layout_with_any_solver(
     tight: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

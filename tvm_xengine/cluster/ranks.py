@@ -101,7 +101,7 @@ class Ranks:
             return None
         try:
             import torch.distributed as dist
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise MissingPackageError(
                 "devices in several processes need torch: pip install 'tvm-xengine[torch]'"
             ) from error

@@ -21,6 +21,7 @@ from cyclopts import (
 from tvm_xengine.checks.names import meant
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.arguments.usage import UsageError
+from tvm_xengine.commands.memory import check_room
 from tvm_xengine.files.named_errors import naming
 from tvm_xengine.kernels.threads.settings import sharing_cores
 
@@ -43,6 +44,7 @@ def run_command(arguments: Sequence[str]) -> None:
         if any(token in app.version_flags for token in takewhile(_is_no_end, arguments)):
             app.version_print()  # whatever else is given, which Cyclopts would read as its options
             return
+        check_room(app.parse_commands(list(arguments))[0])
         command, bound, _ = _parsed(arguments)
     except CycloptsError as error:
         raise UsageError(_behind_end(arguments, error) or _sentence(error)) from error

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from tvm_xengine.commands.memory import NO_MEMORY, has_little_room
 from tvm_xengine.errors import XEngineError
 
 _NO_MEMORY = (
@@ -25,16 +26,16 @@ def explained(error: Exception) -> str | None:
         return str(error)
     said = " ".join(str(one).lower() for one in _chain(error))
     if isinstance(error, MemoryError) or any(sign in said for sign in _NO_MEMORY):
-        return (
-            "the system gives this process no more memory; the model or batch is too large for this"
-            " machine, or a limit (ulimit -v, a control group) is too low"
-        )
+        return NO_MEMORY
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         return f"{where}{error.strerror or os.strerror(error.errno)}"
     if _NO_SPACE in str(error):
         return f"{_NO_SPACE}: {_first_line(error)}"
-    return None
+    if isinstance(error, ImportError) and error.name and not error.name.startswith("tvm_xengine"):
+        return f"the package {error.name} cannot be loaded: {_first_line(error)}; install it anew"
+    # Modules that were imported by halves fail in ways of their own.
+    return NO_MEMORY if has_little_room() else None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -14,6 +14,7 @@ from typing import TextIO
 # What takes long to import is imported once interrupts are taken.
 from tvm_xengine.checks.printable import printable
 from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
+from tvm_xengine.commands.memory import NO_MEMORY
 from tvm_xengine.processes.launched import is_launched
 from tvm_xengine.processes.torch_later import load_torch_later
 
@@ -94,17 +95,29 @@ def _interrupted() -> int:
 
 
 def _failed(error: Exception, reports: Path) -> int:
-    from tvm_xengine.cluster.launch import LOST
+    try:
+        sentence, code = _told(error, reports)
+    except (ImportError, MemoryError, OSError):  # there is no memory to tell it with
+        sentence, code = NO_MEMORY, _REFUSED
+    _say(f"error: {sentence}")
+    return code
+
+
+def _told(error: Exception, reports: Path) -> tuple[str, int]:
+    """The sentence and the exit code of a failure."""
     from tvm_xengine.commands.failures import explained, reported
     from tvm_xengine.errors import RankLostError
 
     known = explained(error)
     if isinstance(error, OSError) and error.filename is None and _failed_to_take(error, sys.stdout):
         known = f"standard output: {known}"
-    refused = LOST if isinstance(error, RankLostError) else _REFUSED
-    sentence, code = (known, refused) if known else (reported(error, reports), _UNEXPECTED)
-    _say(f"error: {sentence}")
-    return code
+    if known is None:
+        return reported(error, reports), _UNEXPECTED
+    if isinstance(error, RankLostError):
+        from tvm_xengine.cluster.launch import LOST  # loads numpy, for which there may be no room
+
+        return known, LOST
+    return known, _REFUSED
 
 
 def _say(sentence: str) -> None:

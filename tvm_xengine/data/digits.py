@@ -68,7 +68,7 @@ def _split_digits() -> tuple[_Digits, _Digits]:
     """The digits for training and for testing."""
     try:
         from sklearn.datasets import load_digits as load
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "the digits data set needs scikit-learn: pip install 'tvm-xengine[data]'"
         ) from error

@@ -93,7 +93,7 @@ def _read(
 def _image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     try:
         from PIL import Image
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "folders of images need Pillow: pip install 'tvm-xengine[data]'"
         ) from error

@@ -103,7 +103,7 @@ def check_plot(path: Path) -> None:
     """
     try:
         from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "--plot needs matplotlib: pip install 'tvm-xengine[plot]'"
         ) from error

@@ -61,14 +61,24 @@ def compile_searches_for(
 
 
 def _wait_for(compile_all: Callable[[], None], say: Callable[[str], None] | None) -> None:
-    """Compile in another thread, so that interrupts come through."""
-    ready = threading.Thread(target=compile_all, daemon=True)
+    """Compile in another thread, so that interrupts come through; what it raises is raised here."""
+    failures: list[Exception] = []
+
+    def compile_and_tell() -> None:
+        try:
+            compile_all()
+        except Exception as error:
+            failures.append(error)
+
+    ready = threading.Thread(target=compile_and_tell, daemon=True)
     ready.start()
     ready.join(_SILENT_S)
     if ready.is_alive() and say is not None:
         say("compiling the search, once on this machine")
     while ready.is_alive():
         ready.join(_TICK_S)
+    for failure in failures:
+        raise failure
 
 
 def compile_searches() -> None:
@@ -78,8 +88,11 @@ def compile_searches() -> None:
 
     problem = _small_problem()
     search(problem, evaluations=1, limits=Limits(_NO_LIMIT_S))
-    shortest_path(problem, Objective.COST)
+    shortest_path(problem, Objective.COST, capacity=_FEW_STATES)
 
+
+_FEW_STATES = 10_000
+"""That step has some hundred states; the memory of a search is for three million."""
 
 _NO_LIMIT_S = 3600.0
 """Compiling takes minutes on a busy machine, and a search that is over compiles no more."""

@@ -144,7 +144,7 @@ def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | 
     """
     try:
         from tvm_xengine.frontends.onnx.write import with_tensors
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "writing ONNX needs it: pip install 'tvm-xengine[onnx]'"
         ) from error
@@ -225,7 +225,7 @@ def _from_package(content: bytes) -> dict[str, Array]:
 def _torch() -> Any:
     try:
         import torch
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "files of PyTorch need it: pip install 'tvm-xengine[torch]'"
         ) from error

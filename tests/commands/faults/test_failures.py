@@ -44,6 +44,7 @@ def hidden_cause() -> OSError:
         (RuntimeError("can't start new thread"), 2, "no more memory"),
         (RuntimeError("InternalError: std::bad_alloc"), 2, "no more memory"),
         (hidden_cause(), 2, "no more memory"),
+        (ImportError("libc10.so: bad ELF", name="torch"), 2, "the package torch cannot be loaded"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),

@@ -71,7 +71,7 @@ def test_a_missing_package_for_plots_is_named_first(
 
     def without(name: str, *arguments: object, **options: object) -> ModuleType:
         if name.startswith("matplotlib"):
-            raise ImportError(name)
+            raise ModuleNotFoundError(name)
         return real(name, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)

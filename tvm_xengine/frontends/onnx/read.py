@@ -29,7 +29,7 @@ def from_onnx(
     """
     try:
         from tvm_xengine.frontends.onnx.importer import import_model, load_model_file
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UnsupportedModelError(
             "reading a .onnx file needs onnx: pip install 'tvm-xengine[onnx]'"
         ) from error

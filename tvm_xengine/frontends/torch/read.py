@@ -25,7 +25,7 @@ def from_torch_export(
             import_exported_program,
             load_program,
         )
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UnsupportedModelError(
             "reading a .pt2 file needs PyTorch: pip install 'tvm-xengine[torch]'"
         ) from error

@@ -50,7 +50,7 @@ def check_matplotlib() -> None:
     """Raise `MissingPackageError` where no picture can be drawn."""
     try:
         import matplotlib.figure  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingPackageError(
             "pictures need matplotlib: pip install 'tvm-xengine[plot]'"
         ) from error
