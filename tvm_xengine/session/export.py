@@ -27,13 +27,13 @@ from tvm_xengine.training.model_loss import ModelLoss
 
 
 def evaluated_model(training: Training) -> ForwardModel | None:
-    """The model without the loss that became a part of it; None where there is none, or that is unknown.
+    """The model without the loss that became a part of it; None where no loss did, or that is unknown.
 
     It must be the same state that both read: traced apart, they may have constants of one name.
     """
     source = training.source
     evaluated, trained = source.evaluation, source.training
-    if not isinstance(training.known_recipe.loss, ModelLoss) or source.outputs != 1:
+    if not isinstance(training.known_recipe.loss, ModelLoss):
         return None
     same = all(
         name in trained.state and np.array_equal(value, trained.state[name])

@@ -11,7 +11,7 @@ from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.state.handed_over import handed_over, shared
 from tvm_xengine.state.model_state import values_of
-from tvm_xengine.training.forward.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module, result_names
 
 
 class Prediction:
@@ -47,8 +47,3 @@ class Prediction:
             else shared(source, forward.result_views)
         )
         return source.restore([made[name] for name in self._names])
-
-
-def result_names(count: int) -> tuple[str, ...]:
-    """Names of the results of a forward function with `count` outputs."""
-    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))

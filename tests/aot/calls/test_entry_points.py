@@ -515,3 +515,55 @@ def test_a_loss_in_the_model_is_left_out_of_inference_where_the_model_is_known(
     build_program(report.directory, report.package, build, tmp_path / "selftest")
     done = run_program(tmp_path / "selftest", report.package.target)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+class Heads(torch.nn.Module):
+    """Returns scores of kinds, a place, and the kind of the greatest score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.kind, self.place = (torch.nn.Linear(6, n) for n in (6, 3, 2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = torch.relu(self.body(x))
+        scores = self.kind(hidden)
+        return scores, self.place(hidden), scores.argmax(1)
+
+
+def loss_of_heads(
+    outputs: tuple[torch.Tensor, ...], kind: torch.Tensor, place: torch.Tensor
+) -> torch.Tensor:
+    functional = torch.nn.functional
+    return functional.cross_entropy(outputs[0], kind) + functional.mse_loss(outputs[1], place)
+
+
+def test_a_model_of_several_outputs_infers_them_all_without_targets(tmp_path: Path) -> None:
+    need_tools("host")
+    torch.manual_seed(0)
+    module, x = Heads(), torch.randn(4, 6)
+    targets = (torch.tensor([0, 2, 1, 0]), torch.randn(4, 2))
+    training = xe.training_step(
+        module, x, loss=loss_of_heads, example_targets=targets, optimizer="sgd"
+    )
+    report = xe.export_for_target(
+        training,
+        tmp_path / "out",
+        regions={"sram": "64KiB"},
+        entries=("train_step", "accumulate", "apply", "eval", "infer"),
+        time_limit_s=5.0,
+    )
+    taken = [one.name for one in arguments(report.package, Entry.INFER)]
+    assert taken == ["x", "output_0", "output_1", "output_2"]
+    session = Session(report, tmp_path)
+    assert session.init() == session.call("state_reset") == 0
+    scores, place, best = np.zeros(3, "f4"), np.zeros(2, "f4"), np.zeros(1, "i8")
+    assert session.call("infer", x[1].numpy(), scores, place, best) == 0
+    with torch.no_grad():
+        wanted = module(x[1:2])
+    np.testing.assert_allclose(scores, wanted[0][0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(place, wanted[1][0], rtol=1e-5, atol=1e-6)
+    assert best == wanted[2].numpy()
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -51,8 +51,8 @@ class Expected:
     ----------
     losses
         Of every step.
-    output
-        Of the evaluation of the last batch after the last step, flat.
+    outputs
+        Of the evaluation of the last batch after the last step, flat, by the names of its results.
     rounding_errors
         For each step, the larger difference of its loss from two runs in float32 whose sums are off as
         those of plain loops are, relative to one plus its size. Deep networks with batch norms amplify it.
@@ -67,7 +67,7 @@ class Expected:
     """
 
     losses: tuple[float, ...]
-    output: tuple[float, ...]
+    outputs: Mapping[str, tuple[float, ...]]
     rounding_errors: tuple[float, ...]
     storage_error: float | None = None
     updates: Mapping[str, Update] = field(default_factory=dict)
@@ -147,12 +147,12 @@ def _expected_results(
     stored = training if storage is None else with_short_storage(training, storage)
     run = _run(stored, trial, np.float64)
     short = () if storage is None else short_parameters(training, storage)
-    output = _output(model, {**stored.initial_state, **run.state}, trial, storage, short)
+    outputs = _outputs(model, {**stored.initial_state, **run.state}, trial, storage, short)
     rounded = [_run(stored, trial, np.float32, errors) for errors in (_drawn(1), _drawn(-1))]
     both = zip(*(_differences(run.losses, other.losses) for other in rounded), strict=True)
     expected = Expected(
         run.losses,
-        output,
+        outputs,
         tuple(max(pair) for pair in both),
         updates=expected_updates(stored.initial_state, run.first, [one.first for one in rounded]),
     )
@@ -200,17 +200,20 @@ def _run(
     return _Run(tuple(losses), first, state)
 
 
-def _output(
+def _outputs(
     model: ForwardModel,
     trained: Mapping[str, Array],
     trial: Trial,
     storage: ShortStorage | None,
     short: Sequence[str],
-) -> tuple[float, ...]:
-    """Output of the evaluation for the last batch."""
+) -> dict[str, tuple[float, ...]]:
+    """What the evaluation makes of the last batch."""
     last = max(trial.steps - 1, 0)
     (batch,) = islice(seeded_batches(trial.inputs), last, last + 1)
     mod, constants = short_evaluation(model, storage, short)
     evaluation = defined_function(mod, "main", np.float64)
     results, _ = evaluation({**model.state, **constants, **trained, **batch})
-    return tuple(results["output"].astype(np.float64).reshape(-1).tolist())
+    return {
+        name: tuple(value.astype(np.float64).reshape(-1).tolist())
+        for name, value in results.items()
+    }

@@ -25,7 +25,6 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
     arrays = "\n".join(
         f"static _Alignas(64) {stored_type(e.dtype)} {array_of(e)}[{e.count}];" for e in inputs
     )
-    outputs = expected.output[:MAX_OUTPUTS]
     init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)
     poison = "\n".join(
         f"  memset({region} + {macro}_{region.upper()}_KEPT_BYTES, byte,"
@@ -46,15 +45,12 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         memory=memory,
         arrays=arrays,
         losses=_losses(expected),
-        output_kind=stored_type(calls.output.dtype),
-        output_size=calls.output_size,
-        output_count=len(outputs),
-        outputs=rows_of(outputs),
+        outputs="\n".join(_output(calls, name, expected) for name in calls.outputs),
         draw=draw_functions(name),
         functions=calls.functions(),
         no_state=calls.refused_without_state(),
         run=calls.run(len(expected.losses)),
-        evaluations=calls.evaluations(len(outputs), single(expected.output_tolerance)),
+        evaluations=calls.evaluations(_compared(expected), single(expected.output_tolerance)),
         init_args=init_args,
         init_small=_with_size(init_args, regions[0], macro),
         init_odd=init_args.replace(f"{regions[0]},", f"{regions[0]} + 1,", 1),
@@ -64,6 +60,20 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         checkpoint_bytes=checkpoint_bytes(package),
         passed=_passed(expected),
     )
+
+
+def _compared(expected: Expected) -> dict[str, int]:
+    """How many elements of each output are compared."""
+    return {name: len(values[:MAX_OUTPUTS]) for name, values in expected.outputs.items()}
+
+
+def _output(calls: SelftestCalls, name: str, expected: Expected) -> str:
+    """The array of an output, and what its leading elements should be."""
+    kind, values = stored_type(calls.outputs[name].dtype), expected.outputs[name][:MAX_OUTPUTS]
+    return f"""\
+static {kind} eval_{name}[{calls.elements(name)}];
+static const float expected_{name}[{len(values)}] = {{
+{rows_of(values)}}};"""
 
 
 def _passed(expected: Expected) -> str:
@@ -121,11 +131,8 @@ enum {{ GUARD = 64 }};
 
 {memory}
 {arrays}
-static {output_kind} eval_output[{output_size}];
-
 {losses}
-static const float expected_output[{output_count}] = {{
-{outputs}}};
+{outputs}
 
 {draw}
 

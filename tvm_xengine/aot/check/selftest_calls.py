@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_xengine.aot.check.batches import BatchInput, fill_loop
 from tvm_xengine.aot.emit_c.prototypes import Argument, arguments
+from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import Package
 from tvm_xengine.program.step_program import Operand
@@ -27,19 +28,16 @@ class SelftestCalls:
         return first[0] if first else 1
 
     @property
-    def output(self) -> Operand:
-        """What an evaluation makes; the loss of a package without one."""
+    def outputs(self) -> Mapping[str, Operand]:
+        """What an evaluation makes, by name; nothing without one."""
         functions = self.package.functions
-        for entry in (Entry.EVAL, Entry.INFER):
-            if entry in functions:
-                return functions[entry].interface.results["output"]
-        return next(iter(functions.values())).interface.results["loss"]
+        found = [entry for entry in (Entry.EVAL, Entry.INFER) if entry in functions]
+        return functions[found[0]].interface.results if found else {}
 
-    @property
-    def output_size(self) -> int:
-        """Elements of the output for a batch."""
+    def elements(self, output: str) -> int:
+        """Of an output for a batch."""
         samples = 1 if Entry.EVAL in self.package.functions else self.batch
-        return samples * math.prod(self.output.shape)
+        return samples * math.prod(self.outputs[output].shape)
 
     def functions(self) -> str:
         """The function that accumulates the samples of a batch and updates the state."""
@@ -73,7 +71,7 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
     def refused_without_state(self) -> str:
         """A call that comes too early."""
         entry = next(iter(self.package.functions))
-        given = self._given(entry, {"output": "eval_output"}, sample="0")
+        given = self._given(entry, self._whole, sample="0")
         return (
             f"  if ({self.package.name}_{entry.value}(&ctx{given}) != {self.package.macro}_EINVAL)"
             " return 7; /* there is no state yet */"
@@ -118,32 +116,55 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
     if (!step && updates_differ()) return 8;
   }}"""
 
-    def evaluations(self, count: int, tolerance: str) -> str:
-        """Every forward function on the last batch."""
+    def _float(self, output: str) -> str:
+        """The array of an output, whose elements are converted where they are no floats."""
+        kind = stored_type(self.outputs[output].dtype)
+        return f"{'' if kind == 'float' else '(float)'}eval_{output}"
+
+    @property
+    def _whole(self) -> dict[str, str]:
+        """The arrays of the outputs."""
+        return {name: f"eval_{name}" for name in self.outputs}
+
+    def evaluations(self, compared: Mapping[str, int], tolerance: str) -> str:
+        """Every forward function on the last batch; of each output so many elements are compared."""
         name, functions = self.package.name, self.package.functions
-        compare = f"""\
-  for (int i = 0; i < {count}; i++)
-    if (differ(eval_output[i], expected_output[i], {tolerance})) return 5;"""
+        compare = [
+            f"  for (int i = 0; i < {compared[output]}; i++)\n"
+            f"    if (differ({self._float(output)}[i], expected_{output}[i], {tolerance})) return 5;"
+            for output in self.outputs
+        ]
         parts = []
         if Entry.EVAL in functions:
-            given = self._given(Entry.EVAL, {"output": "eval_output"})
-            parts += [f"  if ({name}_eval(&ctx{given})) return 5;", compare]
+            given = self._given(Entry.EVAL, self._whole)
+            parts += [f"  if ({name}_eval(&ctx{given})) return 5;", *compare]
         if Entry.INFER in functions:
-            parts += [*self._inferences(), compare]
-        return "\n".join(parts) or "  (void)eval_output, (void)expected_output;"
+            parts += [*self._inferences(), *compare]
+        return "\n".join(parts)
 
     def _inferences(self) -> list[str]:
-        """The outputs for all samples of a batch, or their mean where the model returns its loss."""
-        shape = self.package.functions[Entry.INFER].interface.results["output"].shape
-        where = f"eval_output + {math.prod(shape)}u * at" if shape else "eval_output"
-        given = self._given(Entry.INFER, {"output": where}, sample="at")
-        loop = f"  for (size_t at = 0; at < {self.batch}u; at++) {{"
-        call = f"    if ({self.package.name}_infer(&ctx{given})) return 5;"
-        if shape:
-            return ["  memset(eval_output, 0, sizeof eval_output);", loop, call, "  }"]
-        add = f"    mean += eval_output[0] / {self.batch}.0f;"
-        begin, end = "  float mean = 0.0f;", "  eval_output[0] = mean;"
-        return ["  {", begin, loop, call, add, "  }", end, "  }"]
+        """The outputs for all samples of a batch; of a number, such as a loss, the mean."""
+        shapes = {
+            name: place.shape
+            for name, place in self.package.functions[Entry.INFER].interface.results.items()
+        }
+        whole, numbers = self._whole, [name for name, shape in shapes.items() if not shape]
+        where = {
+            name: f"{whole[name]} + {math.prod(shape)}u * at" if shape else whole[name]
+            for name, shape in shapes.items()
+        }
+        return [
+            *(f"  memset({whole[n]}, 0, sizeof {whole[n]});" for n in shapes if n not in numbers),
+            "  {",
+            *(f"  float mean_{name} = 0.0f;" for name in numbers),
+            f"  for (size_t at = 0; at < {self.batch}u; at++) {{",
+            f"    if ({self.package.name}_infer(&ctx"
+            f"{self._given(Entry.INFER, where, sample='at')})) return 5;",
+            *(f"    mean_{name} += {whole[name]}[0] / {self.batch}.0f;" for name in numbers),
+            "  }",
+            *(f"  {whole[name]}[0] = mean_{name};" for name in numbers),
+            "  }",
+        ]
 
     def _given(self, entry: Entry, results: dict[str, str], sample: str = "") -> str:
         """The arguments behind the context; of the inputs of a batch, the sample `sample`."""

@@ -14,10 +14,11 @@ from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.body.assembly import GRADIENT_WEIGHT
-from tvm_xengine.training.forward.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module, result_names
 from tvm_xengine.training.single_samples import GRADIENT_SCALE, SingleSamples
 from tvm_xengine.training.step import TrainingStep
 
@@ -48,11 +49,12 @@ def check_single_samples(
         If they differ; the message says by how much.
     """
     (batch,) = islice(seeded_batches(trial.inputs), 1)
-    (whole,) = _outputs(model, [batch])
-    parts = _outputs(with_batch_size(model, 1), samples_of(batch, model.batch_size))
-    # A model that returns its loss returns the mean over the batch.
-    together = np.concatenate(parts) if whole.ndim else np.asarray(parts, np.float64).mean()
-    _check_near("the forward pass", model.batch_size, np.asarray(together), whole)
+    (wholes,) = _outputs(model, [batch])
+    singles = _outputs(with_batch_size(model, 1), samples_of(batch, model.batch_size))
+    for whole, parts in zip(wholes, zip(*singles, strict=True), strict=True):
+        # A model that returns its loss returns the mean over the batch.
+        together = np.concatenate(parts) if whole.ndim else np.asarray(parts, np.float64).mean()
+        _check_near("the forward pass", model.batch_size, np.asarray(together), whole)
     if single is None:
         return
     step = host_step(training)
@@ -73,12 +75,15 @@ def samples_of(batch: Mapping[str, Array], count: int) -> list[dict[str, Array]]
     ]
 
 
-def _outputs(model: ForwardModel, batches: Sequence[Mapping[str, Array]]) -> list[Array]:
-    """The output for each batch, by one program: compiling it takes most of the time."""
-    forward = build_forward(evaluation_module(model), len(model.input_names), PLATFORM)
+def _outputs(model: ForwardModel, batches: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
+    """The outputs for each batch, by one program: compiling it takes most of the time."""
+    names = result_names(len(outputs_of(model.main)))
+    module = evaluation_module(model)
+    forward = build_forward(module, len(model.input_names), PLATFORM, results=names)
     forward.write({name: model.state[name] for name in forward.names(Role.PARAMETER)})
     given = ({name: batch[name] for name in model.input_names} for batch in batches)
-    return [np.array(forward.step(one)["output"]) for one in given]
+    made = (forward.step(one) for one in given)
+    return [[np.array(results[name]) for name in names] for results in made]
 
 
 def _accumulated(

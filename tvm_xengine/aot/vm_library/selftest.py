@@ -41,6 +41,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         f"    memcpy(last_{c_identifier(key)}, in_{c_identifier(key)}, sizeof last_{c_identifier(key)});"
         for key in library.eval_inputs
     )
+    outputs = expected.outputs["output"][:MAX_OUTPUTS]
     return _SELFTEST.format(
         name=name,
         MACRO=macro,
@@ -51,8 +52,8 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         ),
         steps=trial.steps,
         losses=rows_of(expected.losses),
-        outputs=rows_of(expected.output[:MAX_OUTPUTS]),
-        output_count=min(len(expected.output), MAX_OUTPUTS),
+        outputs=rows_of(outputs),
+        output_count=len(outputs),
         loss=c_identifier("loss"),
         output=c_identifier("output"),
         output_kind=stored_type(library.output.dtype),

@@ -103,7 +103,7 @@ def short_evaluation(
     main = mod["main"]
     constants = (Role.CONSTANT,) * (len(main.params) - count)
     roles = (Role.BATCH,) * count + constants
-    mod["main"] = replace(StepSignature.read(main), roles=roles, results=("output",)).write(main)
+    mod["main"] = replace(StepSignature.read(main), roles=roles).write(main)
     if storage is None:
         return mod, {}
     read = {param.name for param in main.params}

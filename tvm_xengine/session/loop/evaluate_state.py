@@ -23,9 +23,8 @@ from tvm_xengine.runtime.inputs import is_finite, nan_count
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.loop.batches import leading, whole_batches
-from tvm_xengine.session.prediction import result_names
 from tvm_xengine.state.model_state import refuse_names
-from tvm_xengine.training.forward.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module, result_names
 
 
 @checked

@@ -59,8 +59,14 @@ def evaluation_of(main: relax.Function, count: int, values: Mapping[str, Array])
     mod = relax.transform.DeadCodeElimination(["main"])(builder.get())
     roles = (Role.BATCH,) * count + (Role.PARAMETER,) * (len(source.params) - count)
     ranges = index_ranges(source, source.params[:count], values)
-    mod["main"] = StepSignature(roles, len(outputs), ranges=ranges).write(mod["main"])
+    results = result_names(len(outputs))
+    mod["main"] = StepSignature(roles, len(outputs), results, ranges=ranges).write(mod["main"])
     return mod
+
+
+def result_names(count: int) -> tuple[str, ...]:
+    """Names of the results of a forward function with `count` outputs."""
+    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
 
 
 def _emit(
