@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.checks.regular_file import require_regular_file
+from tvm_xengine.checks.regular_file import memory_bytes, require_regular_file
 
 DAMAGED_ZIP: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
@@ -52,6 +52,15 @@ def _require_different(names: Sequence[str]) -> None:
         raise ValueError(f"it has two members called {twice[0]!r}")
 
 
+def _require_room(archive: zipfile.ZipFile) -> None:
+    """Refuse a small archive of what is larger than memory when it is unpacked."""
+    unpacked_bytes = sum(member.file_size for member in archive.infolist())
+    if unpacked_bytes > memory_bytes():
+        raise ValueError(
+            f"its arrays take {unpacked_bytes} bytes, and this machine's memory has {memory_bytes()}"
+        )
+
+
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """The arrays of a ``.npz`` archive; pickled objects are refused, as loading them runs code.
 
@@ -70,6 +79,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
         raise ValueError("it holds one array; expected a .npz archive of named arrays")
     with loaded as archive:
         _require_different(archive.files)
+        _require_room(archive.zip)
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):

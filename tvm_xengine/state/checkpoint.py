@@ -16,6 +16,7 @@ from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.state.model_state import unlike
+from tvm_xengine.state.state_file import most_state_bytes
 
 SCHEMA = "tvm_xengine.checkpoint/1"
 """Version of the header, raised when a field is added or changes its meaning."""
@@ -98,8 +99,8 @@ def load_step(step: Resumable, path: Path) -> Position:
     InvalidStateError
         If it cannot be read, or is of another model or optimizer; the step is unchanged then.
     """
-    tensors, position = read_checkpoint(path)
     expected = step.saved_state()
+    tensors, position = read_checkpoint(path, most_state_bytes(expected.values()))
     missing = sorted(set(expected) - set(tensors))
     unknown = sorted(set(tensors) - set(expected))
     if missing or unknown:
@@ -117,8 +118,13 @@ def load_step(step: Resumable, path: Path) -> Position:
     return position
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
+def read_checkpoint(path: Path, most_bytes: int | None = None) -> tuple[dict[str, Array], Position]:
     """The tensors of a checkpoint by name, and the position of its run.
+
+    Parameters
+    ----------
+    most_bytes
+        A larger file is not read; None stands for this machine's memory.
 
     Raises
     ------
@@ -127,16 +133,19 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
     """
     from safetensors import SafetensorError
 
-    from tvm_xengine.state.safetensors_file import decoded, metadata_of
+    from tvm_xengine.state.safetensors_file import check_header, decoded, metadata_of
 
     try:
-        require_regular_file(path)
+        require_regular_file(path, most_bytes)
+        check_header(path)
         content = path.read_bytes()
         tensors = decoded(content)
         header = parse_json(metadata_of(content).get(_METADATA, "null"))
     except FileNotFoundError as error:
         raise InvalidStateError(f"there is no checkpoint {path}") from error
-    except (SafetensorError, OSError, ValueError) as error:
+    except OSError as error:
+        raise InvalidStateError(f"cannot read {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError) as error:
         raise InvalidStateError(f"{path} is no checkpoint: {error}") from error
     if not is_of_schema(header, SCHEMA):
         raise InvalidStateError(f"{path} is no checkpoint of schema {SCHEMA}")

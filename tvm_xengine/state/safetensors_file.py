@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from safetensors import deserialize
+from safetensors import deserialize, safe_open
 
 from tvm_xengine.relax_ir.types import Array
 
@@ -22,6 +23,12 @@ _TYPES = {
     "C64": "complex64",
 }
 """Types of numpy by their names in a file."""
+
+
+def check_header(path: Path) -> None:
+    """Read the header of a file, which says how long the file is; what `decoded` raises for a damaged one."""
+    with safe_open(path, framework="np"):
+        pass
 
 
 def decoded(content: bytes) -> dict[str, Array]:

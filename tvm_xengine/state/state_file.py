@@ -6,14 +6,21 @@ import io
 import pickle
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tvm_xengine.aot.package.checkpoint_file import SUFFIX, decoded
+from tvm_xengine.aot.package.checkpoint_file import (
+    HEADER_BYTES,
+    SUFFIX,
+    check_beginning,
+    decoded,
+)
 from tvm_xengine.checks.arguments import checked
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.archives import DAMAGED_ZIP, read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
@@ -66,7 +73,39 @@ def read_state(path: str | Path) -> dict[str, Array]:
     InvalidStateError
         If it does not exist, or cannot be read.
     """
-    tensors = _read(Path(path))
+    return _own(_read(Path(path)))
+
+
+def read_state_of(path: Path, model: Iterable[Array]) -> dict[str, Array]:
+    """The same for a model with these tensors; a file that is far larger than they are is not read.
+
+    Raises
+    ------
+    InvalidStateError
+        If it is that large, does not exist, or cannot be read.
+    """
+    return _own(_read(path, most_state_bytes(model)))
+
+
+def most_state_bytes(tensors: Iterable[Array]) -> int:
+    """What a file with these tensors takes at most, in wider types and with an optimizer's moments."""
+    return _MOST_COPIES * sum(tensor.nbytes for tensor in tensors) + _MOST_OTHER_BYTES
+
+
+def check_state_file(path: Path) -> None:
+    """Look at how a file begins and ends, before the model is loaded whose state it holds.
+
+    Raises
+    ------
+    InvalidStateError
+        If it does not exist, or is no file that `read_state` reads.
+    """
+    with _refusing(path):
+        require_regular_file(path)
+        _CHECKS.get(path.suffix.lower(), _check_safetensors)(path)
+
+
+def _own(tensors: dict[str, Array]) -> dict[str, Array]:
     own = {
         name.removeprefix(OF_MODEL): value
         for name, value in tensors.items()
@@ -89,24 +128,52 @@ def read_checkpoint_tensors(path: Path) -> dict[str, Array]:
     return {f"{OF_MODEL}{name}": value for name, value in tensors.items()}
 
 
-def _read(path: Path) -> dict[str, Array]:
-    # Checkpoints of runs are safetensors, whatever they are called.
-    decode = _READERS.get(path.suffix.lower())
-    expected = (
-        "" if decode else f"; expected a checkpoint of a run, or one of {', '.join(_READERS)}"
-    )
+def _read(path: Path, most_bytes: int | None = None) -> dict[str, Array]:
+    check_state_file(path)
+    with _refusing(path):
+        content = read_bytes(path, most_bytes)
+        # Checkpoints of runs are safetensors, whatever they are called.
+        return _READERS.get(path.suffix.lower(), _from_safetensors)(content)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Each library has errors of its own for damaged files."""
+    is_known = path.suffix.lower() in _READERS
+    expected = "" if is_known else f"; expected a checkpoint of a run, or one of {_KNOWN}"
     try:
-        content = read_bytes(path)
-    except OSError as error:
-        raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return (decode or _from_safetensors)(content)
+        yield
     except MissingPackageError:
         raise
-    except Exception as error:  # each library has errors of its own for damaged files
+    except OSError as error:
+        raise InvalidStateError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:
         raise InvalidStateError(
             f"{path} holds no tensors that can be read: {error}{expected}"
         ) from error
+
+
+def _check_safetensors(path: Path) -> None:
+    from tvm_xengine.state.safetensors_file import check_header
+
+    check_header(path)
+
+
+def _check_zip(path: Path) -> None:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is no zip file")
+
+
+def _check_torch(path: Path) -> None:
+    with path.open("rb") as file:
+        begin = file.read(1)
+    if begin not in (_ZIP, _PICKLE):
+        raise ValueError("it is no file of torch.save")
+
+
+def _check_package(path: Path) -> None:
+    with path.open("rb") as file:
+        check_beginning(file.read(HEADER_BYTES), path.stat().st_size)
 
 
 def check_state_path(path: str | Path) -> None:
@@ -237,9 +304,23 @@ _WRITERS: Mapping[str, Callable[[Mapping[str, Array]], bytes]] = {
     ".pt": _to_torch,
     ".npz": _to_npz,
 }
+_CHECKS: Mapping[str, Callable[[Path], None]] = {
+    ".pt": _check_torch,
+    ".npz": _check_zip,
+    SUFFIX: _check_package,
+}
+_ZIP, _PICKLE = b"P", b"\x80"
+"""How what `torch.save` writes begins, and what it wrote before PyTorch 1.6."""
+
+_MOST_COPIES = 8
+"""A tensor and two moments of it, in float64 in place of float32, and names and padding beside them."""
+_MOST_OTHER_BYTES = 1 << 26
+"""Of what a model does not take, which is refused by name."""
+
 _READERS: Mapping[str, Callable[[bytes], dict[str, Array]]] = {
     ".safetensors": _from_safetensors,
     ".pt": _from_torch,
     ".npz": _from_npz,
     SUFFIX: _from_package,
 }
+_KNOWN = ", ".join(_READERS)

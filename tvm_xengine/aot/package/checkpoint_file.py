@@ -22,9 +22,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.regular_file import require_regular_file
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
-from tvm_xengine.files.read_text import read_bytes
 from tvm_xengine.training.saved_names import OF_OPTIMIZER
 
 Array = NDArray[np.generic]
@@ -153,13 +153,41 @@ def read_checkpoint(path: Path) -> Checkpoint:
         If it cannot be read, or is no checkpoint, damaged, or of another version.
     """
     try:
-        content = read_bytes(path)
+        require_regular_file(path)
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+            *_, end = check_beginning(header, path.stat().st_size)
+            return decoded(header + file.read(end + TRAILER_BYTES - HEADER_BYTES))
     except OSError as error:
         raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return decoded(content)
     except ValueError as error:
         raise InvalidStateError(f"{path}: {error}") from error
+
+
+def check_beginning(content: bytes, size_bytes: int) -> tuple[int, int, int, int, int, int]:
+    """(sequence, origin, frozen, optimizer's tag, tensors, end of the records) as the header says.
+
+    Raises
+    ------
+    ValueError
+        If it is no header of a checkpoint, or the file of so many bytes is shorter than it says.
+    """
+    if size_bytes < HEADER_BYTES + TRAILER_BYTES:
+        raise ValueError(f"{size_bytes} bytes are no checkpoint of a package")
+    magic, version, sequence, origin, frozen, tag, count, size = _LEADING.unpack_from(content)
+    if (magic, version) != (MAGIC, VERSION):
+        raise ValueError(
+            f"expected a checkpoint of a package (magic {MAGIC!r}, version {VERSION}), found"
+            f" {magic!r}, {version}"
+        )
+    if content[_LEADING.size : HEADER_BYTES] != _crc(content[: _LEADING.size]):
+        raise ValueError("the checksum of the header does not match: the checkpoint is damaged")
+    end = HEADER_BYTES + size
+    if size_bytes < end + TRAILER_BYTES:
+        raise ValueError(
+            f"the checkpoint is cut off: {size_bytes} of {end + TRAILER_BYTES} bytes are there"
+        )
+    return sequence, origin, frozen, tag, count, end
 
 
 def decoded(content: bytes) -> Checkpoint:
@@ -170,21 +198,7 @@ def decoded(content: bytes) -> Checkpoint:
     ValueError
         If it is no checkpoint, damaged, or of another version.
     """
-    if len(content) < HEADER_BYTES + TRAILER_BYTES:
-        raise ValueError(f"{len(content)} bytes are no checkpoint of a package")
-    magic, version, sequence, origin, frozen, tag, count, size = _LEADING.unpack_from(content)
-    if (magic, version) != (MAGIC, VERSION):
-        raise ValueError(
-            f"expected a checkpoint of a package (magic {MAGIC!r}, version {VERSION}), found"
-            f" {magic!r}, {version}"
-        )
-    end = HEADER_BYTES + size
-    if content[_LEADING.size : HEADER_BYTES] != _crc(content[: _LEADING.size]):
-        raise ValueError("the checksum of the header does not match: the checkpoint is damaged")
-    if len(content) < end + TRAILER_BYTES:
-        raise ValueError(
-            f"the checkpoint is cut off: {len(content)} of {end + TRAILER_BYTES} bytes are there"
-        )
+    sequence, origin, frozen, tag, count, end = check_beginning(content, len(content))
     if content[end : end + TRAILER_BYTES] != _crc(content[:end]):
         raise ValueError("the checksum does not match: the checkpoint is damaged")
     checkpoint = Checkpoint(_records(content[HEADER_BYTES:end], count), sequence, origin, frozen)

@@ -12,14 +12,15 @@ from tvm_xengine.compiler.options import CompileOptions
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.session.loop.evaluate_state import evaluate_state
 from tvm_xengine.session.training_data import training_data
-from tvm_xengine.state.state_file import read_state
+from tvm_xengine.state.state_file import check_state_file, read_state_of
 
 
 def run_eval(model: str, options: EvalOptions) -> None:
     """Evaluate and report."""
     terminal = Terminal(options.output)
-    state = read_state(options.state)
+    check_state_file(options.state)
     source = loaded(model, options.model)
+    state = read_state_of(options.state, source.evaluation.state.values())
     training = api.training_step(source, loss=parsed_loss_of(options.loss))
     data = training_data(training, options.data)
     data.check_finite()
