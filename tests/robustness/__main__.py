@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="forget earlier verdicts")
     parser.add_argument("--verdicts", type=Path, default=_ROOT / "build" / "robustness.jsonl")
     parser.add_argument("--page", type=Path, default=_ROOT / "docs" / "robustness.md")
+    parser.add_argument("--walked", default="", help="which commits were judged, for the page")
     options = parser.parse_args()
     if options.fresh:
         options.verdicts.unlink(missing_ok=True)
@@ -119,7 +120,8 @@ def main() -> None:
     verdicts = lose_ranks(options.verdicts, range(first, options.losses, step))
     arguments = {name: command.arguments for name, command in LONG_COMMANDS.items()}
     earlier = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
-    options.page.write_text(page(verdicts, KINDS, arguments, earlier), encoding="utf-8")
+    text = page(verdicts, KINDS, arguments, earlier, options.walked)
+    options.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

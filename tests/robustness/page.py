@@ -15,6 +15,7 @@ def page(
     kinds: Iterable[str],
     commands: Mapping[str, Sequence[str]],
     earlier: str = "",
+    walked: str = "",
 ) -> str:
     """All tables: `kinds` of files, `commands` by name with their arguments, and lost ranks.
 
@@ -22,12 +23,15 @@ def page(
     ----------
     earlier
         The page as it is; of its sections those stay on which there is no verdict.
+    walked
+        Which commits were judged, where that is not one.
     """
     known = [*verdicts.files.values(), *verdicts.signals.values(), *verdicts.losses.values()]
     written = _written(known, kinds, commands)
     kept = {_title(text): text for text in earlier.split(_SECTION)[1:]}
     judged = (verdicts.files, verdicts.signals, verdicts.losses)
     head, *sections = written.split(_SECTION)
+    head += f"\n{walked}\n" if walked else ""
     chosen = [
         text if any_known else kept.get(_title(text), text)
         for text, any_known in zip(sections, judged, strict=True)

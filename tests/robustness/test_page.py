@@ -65,6 +65,8 @@ def test_the_page_counts_lost_ranks_and_keeps_what_was_not_judged(tmp_path: Path
     earlier = page(Verdicts(tmp_path / "none"), ["plan"], {}).replace(
         "| plan | 0 |", "| plan | 7 |"
     )
-    found = rows(page(Verdicts(tmp_path / "verdicts.jsonl"), ["plan"], {}, earlier))
+    text = page(Verdicts(tmp_path / "verdicts.jsonl"), ["plan"], {}, earlier, "Of 1a2b3c4d.")
+    assert "\n\nOf 1a2b3c4d.\n\n## Damaged files\n" in text
+    found = rows(text)
     assert found["plan"][0] == "7"
     assert found["batch, SIGKILL"] == ["3", "1", "1", "1", "1", "1", "1.0", "1.0"]
