@@ -26,6 +26,7 @@ WRONG: dict[str, object] = {
     **dict.fromkeys(("centered", "decoupled"), 1),
     **dict.fromkeys(("budget", "pin", "groups", "regions", "updates", "metrics"), 3j),
     **dict.fromkeys(("target", "folder", "costs", "solver", "backend", "objective", "name"), 4),
+    **dict.fromkeys(("layout", "optimize"), 4),
     **dict.fromkeys(
         ("text", "source", "func_name", "dtype", "home", "host", "src", "dst", "engine"), b"text"
     ),

@@ -11,15 +11,17 @@ import numpy as np
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.options import ExportOptions
+from tvm_xengine.aot.package.layout import layout_called
+from tvm_xengine.aot.plan.kernels import Optimize
 from tvm_xengine.aot.plan.regions import Region, parse_regions
 from tvm_xengine.aot.prepare import prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.model.arguments import patterns
+from tvm_xengine.model.arguments import one_of, patterns
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
+from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained, rebuilt
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
 from tvm_xengine.solvers.result import Limits, Objective
@@ -116,6 +118,8 @@ def export_for_target(
     objective: str = "cost",
     work_limit: float | None = None,
     name: str | None = None,
+    layout: str = "cmake",
+    optimize: str = "speed",
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -147,6 +151,11 @@ def export_for_target(
         for byte, however busy the machine is.
     name
         As that of `export_c`.
+    layout
+        Build system that the package is laid out for: ``cmake``, ``zephyr``, ``arduino``, ``platformio`` or
+        ``esp-idf``.
+    optimize
+        What kernels are optimised for, ``speed`` or ``size``.
 
     Raises
     ------
@@ -158,12 +167,19 @@ def export_for_target(
     NoScheduleError
         If the regions are too small; the message says what each one needs.
     """
+    asked = one_of("optimize", Optimize, optimize)
+    if asked is Optimize.SIZE:
+        apart = replace(training.known_recipe, residuals_apart=True)
+        training = rebuilt(training, training.source, apart)
     options = ExportOptions(
         target=target,
+        optimize=asked,
+        layout=layout_called(layout, has_objects=False).name,
         entries=chosen_entries(patterns("entries", entries)),
         regions=parse_regions(",".join(f"{name}={size}" for name, size in regions.items())),
         plan=PlanOptions(
-            objective=Objective(objective), limits=Limits.of(time_limit_s, 0.0, work_limit)
+            objective=one_of("objective", Objective, objective),
+            limits=Limits.of(time_limit_s, 0.0, work_limit),
         ),
         learning_rate=training.known_recipe.optimizer.lr,
         recipe=training.known_recipe,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tvm_xengine as xe
 from tests.aot.examples import export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
@@ -36,6 +37,24 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ExportReport
 
 def test_options_and_layouts_have_the_same_names() -> None:
     assert tuple(LAYOUTS) == LAYOUT_NAMES
+
+
+def test_layout_and_size_are_chosen_in_python_as_on_the_command_line(tmp_path: Path) -> None:
+    need_tools("host")
+    training = xe.training_step("mlp", batch_size=2, loss="cross_entropy", optimizer="sgd")
+
+    def exported(**chosen: str) -> ExportReport:
+        folder = tmp_path / "out"
+        return xe.export_for_target(training, folder, regions={"sram": "4MiB"}, **chosen)
+
+    for wrong in ({"layout": "keil"}, {"optimize": "both"}, {"objective": "speed"}):
+        (name,) = wrong
+        with pytest.raises((ExportError, ValueError), match=f"unknown {name} .*expected one of"):
+            exported(**wrong)
+    report = exported(layout="arduino", optimize="size")
+    assert (report.directory / "library.properties").is_file()
+    assert report.code is not None
+    assert "-Os" in report.code.flags
 
 
 @pytest.mark.parametrize("name", [n for n in LAYOUTS if n != "cmake"])

@@ -1,7 +1,6 @@
 """Any sequence of calls with any arguments returns a code, and reads and writes nothing else."""
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.shares import first
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.processes.tools import run_tool
 
 CALLS = 20_000
 """Of each seed; about a third of them are good."""
@@ -175,5 +175,5 @@ def test_no_call_depends_on_a_value_that_was_never_set(
     """The sanitizers see wrong addresses, valgrind also what is read before it is written."""
     program = build_calls(report, tmp_path, "gcc", 5, 2000, "-std=c11", "-g", "-O1")
     command = ["valgrind", "--quiet", "--error-exitcode=9", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = run_tool(command, processor_s=300)
     assert (done.returncode, done.stderr) == (0, "")

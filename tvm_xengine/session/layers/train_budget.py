@@ -18,9 +18,11 @@ from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.arguments import limit, whole_number
 from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.layer_scores import checked_scores, read_scores, scored_layers
+from tvm_xengine.model.source import Source
 from tvm_xengine.model.training import Training
 from tvm_xengine.training.body.declaration import SEED
 from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 
 MOST_TRIALS = 60
@@ -109,6 +111,10 @@ def training_only(
     if frozen is not None:
         with suppress(NoInt8LayerError):
             source = with_frozen_int8(source, frozen)
+    return rebuilt(training, source, training.known_recipe)
+
+
+def rebuilt(training: Training, source: Source, recipe: Recipe) -> Training:
+    """The step of another source or by another recipe, with the random numbers of `training`."""
     seed = int(training.step.initial_state.get(SEED, 0))
-    step = build_step_by_recipe(source.training, training.known_recipe, seed=seed)
-    return Training(source, training.recipe, step)
+    return Training(source, recipe, build_step_by_recipe(source.training, recipe, seed=seed))
