@@ -11,9 +11,10 @@ from tvm import relax
 from tvm_xengine.checks.operators import GRADIENT_ADVICE, located
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
-from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.gradients.parts import assembled
 from tvm_xengine.training.gradients.rules import WITHOUT_GRADIENT, gradient_rules
-from tvm_xengine.training.rule import Linearized, RandomKey, Site
+from tvm_xengine.training.rule import Linearized, PartGradient, RandomKey, Site
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ class Tape:
                 for operand, gradient in zip(op.operands, pulled, strict=True):
                     if gradient is not None and operand in self._active:
                         gradients.add(operand, gradient)
-                        if operand in shared and gradient.name.startswith(f"{operand.name}_grad"):
-                            emitter.origins[gradient.name] = op.name
+                        name = gradient.name
+                        if operand in shared and name.startswith(f"{operand.name}_grad"):
+                            emitter.origins[name] = op.name
             for param in first_read.get(index, ()):
                 gradient = gradients.take(param)
                 if gradient is not None:
@@ -201,14 +203,21 @@ class _Gradients:
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
         self._pending: dict[relax.Var, relax.Expr] = {}
+        self._parts: dict[relax.Var, list[PartGradient]] = {}
 
-    def add(self, var: relax.Var, gradient: relax.Expr) -> None:
+    def add(self, var: relax.Var, gradient: relax.Expr | PartGradient) -> None:
+        if isinstance(gradient, PartGradient):
+            self._parts.setdefault(var, []).append(gradient)
+            return
         if var in self._pending:
             total = relax.op.add(self._pending[var], gradient)
             gradient = self._emitter.bind(total, f"{var.name}_grad_sum")
         self._pending[var] = gradient
 
     def take(self, var: relax.Var) -> relax.Expr | None:
+        parts = self._parts.pop(var, [])
+        for whole in assembled(self._emitter, parts, shape_of(var)):
+            self.add(var, whole)
         return self._pending.pop(var, None)
 
 

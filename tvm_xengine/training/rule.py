@@ -13,7 +13,34 @@ from tvm_xengine.training.emitter import Emitter, shape_of
 
 Tensors = tuple[relax.Expr, ...]
 Gradients = tuple[relax.Expr | None, ...]
-Pullback = Callable[[Gradients], Gradients]
+
+
+@dataclass(frozen=True)
+class PartGradient:
+    """The gradient of neighbouring positions of one axis; that of all others is zero.
+
+    Attributes
+    ----------
+    gradient
+        Of these positions.
+    begin
+        The first of them.
+    name
+        For the gradient of the whole tensor.
+    """
+
+    gradient: relax.Expr
+    axis: int
+    begin: int
+    name: str
+
+    @property
+    def end(self) -> int:
+        """The position behind the last one."""
+        return self.begin + shape_of(self.gradient)[self.axis]
+
+
+Pullback = Callable[[Gradients], tuple[relax.Expr | PartGradient | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +126,8 @@ class Linearized:
         One tensor per result of the op.
     pullback
         From the gradients of the outputs (None where they are not needed) to the gradients of the
-        operands (None where `Site.needs` is False). Called at most once, after all later ops.
+        operands (None where `Site.needs` is False), or of parts of them. Called at most once, after
+        all later ops.
     updates
         Pairs (old, new): state tensors that the op replaces once per step.
     """

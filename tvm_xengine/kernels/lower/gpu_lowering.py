@@ -9,9 +9,9 @@ from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.kernels.lower.pipeline import blocks_to_loops, plan_memory
 from tvm_xengine.kernels.lower.skip_argument_checks import SkipArgumentChecks
+from tvm_xengine.kernels.lower.transcendentals.expand import ExpandTranscendentals
 from tvm_xengine.kernels.targets import max_shared_bytes, max_threads_per_block
 
 _REGISTER_BYTES = 65_536

@@ -7,13 +7,13 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.lower.branch_around_reads import BranchAroundReads
-from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.kernels.lower.explicit_workspace import STACK_BYTES, ExplicitWorkspace
 from tvm_xengine.kernels.lower.flatten_buffers import FlattenBuffers
 from tvm_xengine.kernels.lower.inline_trivial_lets import InlineTrivialLets
 from tvm_xengine.kernels.lower.skip_argument_checks import SkipArgumentChecks
 from tvm_xengine.kernels.lower.store_nested_lets import StoreNestedLets
 from tvm_xengine.kernels.lower.store_short_bindings import StoreShortBindings
+from tvm_xengine.kernels.lower.transcendentals.expand import ExpandTranscendentals
 
 
 def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:

@@ -16,7 +16,14 @@ from tvm_xengine.kernels.te.indexing.movement import (
 )
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.elements.elementwise import reduce_to
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
+from tvm_xengine.training.rule import (
+    Gradients,
+    Linearized,
+    PartGradient,
+    Rule,
+    Site,
+    by_pullback,
+)
 
 
 @by_pullback
@@ -68,8 +75,8 @@ def _split(emitter: Emitter, site: Site) -> Linearized:
     return Linearized(outputs, pullback)
 
 
-@by_pullback
-def _strided_slice(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
     shape = shape_of(site.operands[0])
     rank = len(shape)
     axes, begin, _end, *strides = (_ints(argument) for argument in site.source.call.args[1:])
@@ -80,16 +87,17 @@ def _strided_slice(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradie
         start = start + extent if start < 0 else start
         first[axis] = min(max(start, 0), extent if stride > 0 else extent - 1)
         step[axis] = stride
-    return (
-        emitter.call(
-            slice_backward,
-            [gradient],
-            site.grad_name(0),
-            shape=shape,
-            begin=tuple(first),
-            strides=tuple(step),
-        ),
-    )
+    cut = [axis for axis in range(rank) if site.shape[axis] != shape[axis]]
+
+    def pullback(gradients: Gradients) -> tuple[relax.Expr | PartGradient | None]:
+        name = site.grad_name(0)
+        (gradient,) = gradients
+        if gradient is not None and len(cut) == 1 and set(step) == {1}:
+            return (PartGradient(gradient, cut[0], first[cut[0]], name),)
+        options = {"shape": shape, "begin": tuple(first), "strides": tuple(step)}
+        return (emitter.call(slice_backward, [gradient], name, **options),)
+
+    return Linearized((output,), pullback)
 
 
 def _pad(emitter: Emitter, site: Site) -> Linearized:

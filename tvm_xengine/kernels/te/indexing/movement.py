@@ -29,6 +29,36 @@ def slice_scatter(
     return te.compute(data.shape, element, name="scattered")
 
 
+def parts_backward(
+    *output_gradients: te.Tensor, shape: tuple[int, ...], axis: int, begins: tuple[int, ...]
+) -> te.Tensor:
+    """The gradients of parts of an axis, each from its `begin` on, in this order; zero elsewhere."""
+    counts = [int(part.shape[axis]) for part in output_gradients]
+
+    def of_part(number: int, i: tuple[Var, ...]) -> Expr:
+        offset = i[axis] - begins[number]
+        value = output_gradients[number](*i[:axis], offset, *i[axis + 1 :])
+        next_begin = (*begins, shape[axis])[number + 1]
+        conditions = [offset >= 0] if number == 0 and begins[0] > 0 else []
+        if begins[number] + counts[number] < next_begin:
+            conditions.append(offset < counts[number])
+        if not conditions:
+            return value
+        zero = tvm.tirx.const(0, value.ty.dtype)
+        return tvm.tirx.if_then_else(tvm.tirx.all(*conditions), value, zero)
+
+    def among(first: int, end: int, i: tuple[Var, ...]) -> Expr:
+        """Halving: of a thousand parts an element looks at ten."""
+        if end - first == 1:
+            return of_part(first, i)
+        middle = (first + end) // 2
+        return tvm.tirx.if_then_else(
+            i[axis] < begins[middle], among(first, middle, i), among(middle, end, i)
+        )
+
+    return te.compute(shape, lambda *i: among(0, len(begins), i), name="data_gradient")
+
+
 def slice_backward(
     output_gradient: te.Tensor,
     *,

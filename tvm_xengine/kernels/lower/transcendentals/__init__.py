@@ -1,0 +1,1 @@
+"""Transcendental functions as arithmetic that LLVM can vectorise."""
