@@ -22,6 +22,9 @@ from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source
 from tvm_xengine.kernels.store.kernel_store import load_kernels
 from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.te.indexing.movement import parts_backward
+from tvm_xengine.kernels.te.indexing.order import place_of_extreme
+from tvm_xengine.kernels.te.indexing.scan import running_sum
 from tvm_xengine.kernels.te.pooling import adaptive_avg_pool, max_pool_forward
 from tvm_xengine.kernels.te.resize import resize, resize_backward
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
@@ -95,6 +98,24 @@ def test_stages_that_a_kernel_keeps_compute_the_same_on_an_emulated_gpu(tmp_path
         "maxima": te.create_prim_func(
             [y, *max_pool_forward(y, output_shape=(5, 8, 7, 9), **window)]
         ),
+    }
+    require_same_numbers(funcs, tmp_path)
+
+
+@needs_compiler
+def test_angles_places_and_parts_compute_the_same_on_an_emulated_gpu(tmp_path):
+    x, y = (te.placeholder((5, 37, 9), "float32", name=name) for name in "xy")
+    parts = [te.placeholder((5, extent, 9), "float32", name=f"p{extent}") for extent in (2, 1, 4)]
+    angles = te.compute(
+        x.shape, lambda *i: tirx.atan2(te.sin(x(*i) * 1e6), te.tan(y(*i))) + te.cos(y(*i)), "angles"
+    )
+    joined = parts_backward(*parts, shape=(5, 12, 9), axis=1, begins=(1, 3, 6))
+    place = place_of_extreme(x, axis=1, largest=True, keepdims=True)
+    funcs = {
+        "angles": te.create_prim_func([x, y, angles]),
+        "place": te.create_prim_func([x, place]),
+        "joined": te.create_prim_func([*parts, joined]),
+        "running": running_sum(x, exclusive=False, reverse=True),
     }
     require_same_numbers(funcs, tmp_path)
 

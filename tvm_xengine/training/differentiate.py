@@ -85,9 +85,8 @@ class Tape:
                 for operand, gradient in zip(op.operands, pulled, strict=True):
                     if gradient is not None and operand in self._active:
                         gradients.add(operand, gradient)
-                        name = gradient.name
-                        if operand in shared and name.startswith(f"{operand.name}_grad"):
-                            emitter.origins[name] = op.name
+                        if operand in shared and not isinstance(gradient, PartGradient):
+                            _note_origin(emitter, operand, gradient, op)
             for param in first_read.get(index, ()):
                 gradient = gradients.take(param)
                 if gradient is not None:
@@ -195,6 +194,12 @@ def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> N
         raise MissingGradientError(
             f"{len(missing)} ops of the model have no gradient: {places}; {GRADIENT_ADVICE}"
         )
+
+
+def _note_origin(emitter: Emitter, operand: relax.Var, gradient: relax.Expr, op: ForwardOp) -> None:
+    """Say which op a gradient that is named after a shared parameter comes from."""
+    if gradient.name.startswith(f"{operand.name}_grad"):
+        emitter.origins[gradient.name] = op.name
 
 
 class _Gradients:

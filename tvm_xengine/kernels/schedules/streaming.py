@@ -16,6 +16,7 @@ from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.accumulation import (
     Accumulation,
+    is_contiguous,
     read_accumulation,
     substitute,
 )
@@ -215,13 +216,7 @@ class _GroupWriter:
             return self._over(spatial, at, lambda here: substitute(block.body, here))
         fold = read_accumulation(block)
         if fold is None:
-            return self._over(
-                spatial[:-1],
-                at,
-                lambda rows: in_pieces(
-                    spatial[-1:], rows, lambda here: self._in_memory(block, here), self._dtype
-                ),
-            )
+            return self._over(spatial[:-1], at, lambda row: self._in_memory(block, spatial, row))
         width = vector_bytes(self._target, fold.dtype)
         in_c = self._target.kind.name == "c"
         folded = FoldWriter(block, fold, self._dtype, width, as_written=in_c)
@@ -234,9 +229,28 @@ class _GroupWriter:
             return self._over(spatial[:-1], at, lambda here: folded.side_by_side(here, spatial[-1]))
         return self._over(spatial, at, folded.one_by_one)
 
-    def _in_memory(self, block: Block, at: Values) -> tirx.Stmt:
-        body = self._over(block.summed, at, lambda here: substitute(block.body, here))
-        return body if block.init is None else sequence([substitute(block.init, at), body])
+    def _in_memory(self, block: Block, spatial: Sequence[Axis], at: Values) -> tirx.Stmt:
+        """A row of what is no sum, as running sums and places of extremes are.
+
+        Where neighbours lie side by side they take each step together.
+        """
+
+        def along_row(here: Values, body: Callable[[Values], tirx.Stmt]) -> tirx.Stmt:
+            return in_pieces(spatial[-1:], here, body, self._dtype)
+
+        def steps(here: Values, inner: Callable[[Values], tirx.Stmt]) -> tirx.Stmt:
+            return self._over(block.summed, here, inner)
+
+        def begun(here: Values) -> list[tirx.Stmt]:
+            return [] if block.init is None else [substitute(block.init, here)]
+
+        def body(here: Values) -> tirx.Stmt:
+            return substitute(block.body, here)
+
+        if not spatial or not is_contiguous(block.body, spatial[-1].var):
+            return along_row(at, lambda here: sequence([*begun(here), steps(here, body)]))
+        first = [] if block.init is None else [along_row(at, lambda here: sequence(begun(here)))]
+        return sequence([*first, steps(at, lambda here: along_row(here, body))])
 
     def _over(
         self, axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt]

@@ -6,7 +6,7 @@ from math import prod
 
 from tvm import relax
 
-from tvm_xengine.kernels.te.indexing.order import ranked
+from tvm_xengine.kernels.te.indexing.order import place_of_extreme, ranked
 from tvm_xengine.kernels.te.indexing.positions import positions_along_axis, read_at
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.gradients.indexing import gathered_back
@@ -61,6 +61,24 @@ def _median(emitter: Emitter, site: Site) -> Linearized:
     return Linearized(outputs, lambda gradients: (_back(emitter, site, gradients, order, axis),))
 
 
+def _place(largest: bool) -> Rule:
+    def rule(emitter: Emitter, site: Site) -> Linearized:
+        """The first of the extremes, along an axis or in the flat tensor."""
+        (data,) = site.operands
+        axis, keepdims, shape = site.attrs.axis, bool(site.attrs.keepdims), shape_of(data)
+        if axis is None:
+            data = shaped(emitter, data, (prod(shape),), f"{site.name}_data")
+            axis, keepdims = 0, False
+        axis = int(axis) % len(shape_of(data))
+        options = {"axis": axis, "largest": largest, "keepdims": keepdims}
+        found = emitter.call(place_of_extreme, [data], site.name, **options)
+        return Linearized(
+            (shaped(emitter, found, site.shape, site.name),), lambda _gradients: (None,)
+        )
+
+    return rule
+
+
 def _ranked(
     emitter: Emitter,
     site: Site,
@@ -104,6 +122,8 @@ def _back(
 
 
 RULES: dict[str, Rule] = {
+    "relax.argmax": _place(largest=True),
+    "relax.argmin": _place(largest=False),
     "relax.argsort": _argsort,
     "relax.median": _median,
     "relax.sort": _sort,
