@@ -101,5 +101,8 @@ def test_no_op_has_a_rule_and_none() -> None:
         for name in ("floor_divide", "frexp_exponent", "place", "trunc_divide")
     }
     own = {RUNNING_EXTREME, *negations, *whole}
-    assert WITHOUT_GRADIENT & set(RULES) == {"relax.argsort", "relax.grad.no_grad", *own}
+    assert WITHOUT_GRADIENT & set(RULES) == {
+        *("relax.argmax", "relax.argmin", "relax.argsort", "relax.grad.no_grad"),
+        *own,
+    }
     assert WITHOUT_GRADIENT & set(COMPOSITES) == CONSTANT_COMPOSITES

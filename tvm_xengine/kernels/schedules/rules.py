@@ -9,6 +9,7 @@ from tvm_xengine.kernels.schedules.blocks import intermediates, read_blocks
 from tvm_xengine.kernels.schedules.inline import inline_elementwise
 from tvm_xengine.kernels.schedules.products.contraction import read_contraction
 from tvm_xengine.kernels.schedules.products.matrix_product import write_matrix_product
+from tvm_xengine.kernels.schedules.products.over_rows import is_faster_over_rows
 from tvm_xengine.kernels.schedules.streaming import write_streaming
 
 
@@ -28,6 +29,6 @@ def schedule_kernel(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     if blocks is None or not all(block.only_stores for block in blocks):
         return inlined
     contraction = read_contraction(blocks, inlined.params)
-    if contraction is not None:
+    if contraction is not None and not is_faster_over_rows(blocks[0], contraction, target):
         return write_matrix_product(inlined, contraction, target)
     return write_streaming(inlined, blocks, intermediates(inlined), target)

@@ -220,7 +220,7 @@ class _GroupWriter:
         width = vector_bytes(self._target, fold.dtype)
         in_c = self._target.kind.name == "c"
         folded = FoldWriter(block, fold, self._dtype, width, as_written=in_c)
-        if _sums_innermost(block, self._target):
+        if sums_innermost(block, self._target):
             beside = [axis for axis in spatial if axis in self._beside]
             beside = beside or folded.sharing_axes(spatial)
             rest = [axis for axis in spatial if axis not in beside]
@@ -292,13 +292,13 @@ def _redirect(stmt: tirx.Stmt, slices: Mapping[ir.Var, _Slice]) -> tirx.Stmt:
 def _outer_axes(blocks: Sequence[Block], target: Target) -> tuple[SharedAxis, ...]:
     """The loops around all blocks, less the one that vectors need inside."""
     axes = shared_axes(blocks)
-    if all(_sums_innermost(block, target) for block in blocks):
+    if all(sums_innermost(block, target) for block in blocks):
         return axes
     last = blocks[-1].spatial[-1] if blocks[-1].spatial else None
     return tuple(axis for axis in axes if last is None or not axis[-1].var.same_as(last.var))
 
 
-def _sums_innermost(block: Block, target: Target) -> bool:
+def sums_innermost(block: Block, target: Target) -> bool:
     """Whether vectors run along the last summed axis, not along the last spatial one."""
     fold = read_accumulation(block) if block.summed else None
     if fold is None or not fold.is_contiguous_in(block.summed[-1].var):
