@@ -22,6 +22,7 @@ from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source
 from tvm_xengine.kernels.store.kernel_store import load_kernels
 from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.te.indexing.merge_sort import ranked_by_merging
 from tvm_xengine.kernels.te.indexing.movement import parts_backward
 from tvm_xengine.kernels.te.indexing.order import place_of_extreme
 from tvm_xengine.kernels.te.indexing.scan import running_sum
@@ -116,6 +117,7 @@ def test_angles_places_and_parts_compute_the_same_on_an_emulated_gpu(tmp_path):
         "place": te.create_prim_func([x, place]),
         "joined": te.create_prim_func([*parts, joined]),
         "running": running_sum(x, exclusive=False, reverse=True),
+        "sorted": ranked_by_merging(x, first=1, count=30, descending=True, dtype="int64"),
     }
     require_same_numbers(funcs, tmp_path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Sequence
 
 import tvm_ffi
@@ -21,7 +22,8 @@ _MOST_REPEATED = 500
 def inline_elementwise(sch: s_tir.Schedule) -> None:
     """Compute each elementwise value inside its readers, or else inside its producer.
 
-    A value that costs a transcendental function is not computed twice for that. Long ones are not
+    A value that costs a transcendental function is not computed twice for that, nor for each of the
+    places where it is repeated. Long ones are not
     repeated either: a chain of values that each read the one before twice would become as long as
     a power of two. What a kernel says is kept is stored, too.
     """
@@ -35,7 +37,8 @@ def inline_elementwise(sch: s_tir.Schedule) -> None:
                 sch.compute_inline(block)
     for block in reversed(leaf_blocks(sch)):
         if not any(
-            _is_long_to_repeat(sch, producer, [block]) for producer in sch.get_producers(block)
+            _is_long_to_repeat(sch, producer, [block]) or _is_repeated(sch, producer, block)
+            for producer in sch.get_producers(block)
         ):
             with contextlib.suppress(ScheduleError):
                 sch.reverse_compute_inline(block)
@@ -53,8 +56,19 @@ def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 def _is_dear_to_repeat(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     readers = sch.get_consumers(block)
-    repeated = len(readers) > 1 or any(is_reduction(sch, reader) for reader in readers)
+    repeated = len(readers) > 1 or any(
+        is_reduction(sch, reader) or _is_repeated(sch, block, reader) for reader in readers
+    )
     return repeated and _has_costly_call(sch.get(block).body)
+
+
+def _is_repeated(sch: s_tir.Schedule, block: SBlockRV, reader: SBlockRV) -> bool:
+    """Whether a reader has several places for each element."""
+    return _positions(sch, reader) >= 2 * _positions(sch, block)
+
+
+def _positions(sch: s_tir.Schedule, block: SBlockRV) -> int:
+    return math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars)
 
 
 def _is_long_to_repeat(sch: s_tir.Schedule, block: SBlockRV, readers: Sequence[SBlockRV]) -> bool:
