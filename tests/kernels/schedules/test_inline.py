@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm_ffi
 from tvm import ir, s_tir, te, tirx
 
@@ -46,3 +47,27 @@ def test_a_long_chain_computes_what_it_says():
     for _ in range(9):
         expected = np.maximum(expected * 0.5, expected * expected * 0.1) - expected * 0.25
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t, b, i, j: t[i] + b[i, j],
+        lambda t, b, i, j: t[j % 64] * b[i, j],
+        lambda t, b, i, j: t[j // 8] - b[i, j],
+    ],
+)
+def test_a_function_of_what_is_repeated_is_computed_once_for_each_element(read):
+    x = te.placeholder((64,), "float32", name="x")
+    b = te.placeholder((64, 512), "float32", name="b")
+    t = te.compute((64,), lambda i: te.tanh(x[i]), name="t")
+    y = te.compute((64, 512), lambda i, j: read(t, b, i, j), name="y")
+    func = te.create_prim_func([x, b, y])
+    sch = s_tir.Schedule(func)
+    inline_elementwise(sch)
+    assert sch.mod["main"].script().count("T.tanh") == 1
+    assert len(sch.get_child_blocks(sch.get_sblock("root"))) == 2
+    values = np.linspace(-2, 2, 64, dtype="float32"), np.ones((64, 512), "float32")
+    (found,) = run_kernel(func, NATIVE, *values)
+    i, j = np.indices((64, 512))
+    np.testing.assert_allclose(found, read(np.tanh(values[0]), values[1], i, j), rtol=1e-5)
