@@ -11,6 +11,7 @@ from pathlib import PurePath
 _WAITING = 10
 """A program with a limit of processor time may take so many times as long: it shares the machine."""
 _SAID_LINES = 3
+"""The last lines say what went wrong; the first ones of a compiler are about what it was given."""
 
 
 def run_tool(
