@@ -54,6 +54,8 @@ class Contraction:
     stores
         What is stored for each element: C itself, or what is made of it. None reads what another one
         stores.
+    row_length
+        Positions of the last column axis that there are: behind them nothing is read or stored.
     """
 
     batch: tuple[Axis, ...]
@@ -64,6 +66,7 @@ class Contraction:
     right: ir.Expr
     product: ir.Var
     stores: tuple[Stored, ...]
+    row_length: int | None = None
 
     @property
     def dtype(self) -> str:

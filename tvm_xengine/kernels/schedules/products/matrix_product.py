@@ -37,7 +37,13 @@ from tvm_xengine.kernels.schedules.products.register_tile import (
     multiply_panels,
     store_sums,
 )
-from tvm_xengine.kernels.schedules.products.tiling import DEPTH_BLOCK, TiledProduct, choose_tiling
+from tvm_xengine.kernels.schedules.products.tiling import (
+    DEPTH_BLOCK,
+    TiledProduct,
+    choose_tiling,
+    lanes_of,
+)
+from tvm_xengine.kernels.schedules.products.whole_tiles import with_whole_tiles
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR, inplace_pairs
 
 
@@ -79,6 +85,8 @@ def _write(
         if (dots := as_dot_products(contraction, overwritten)) is not None:
             return write_dot_products(dots, dot_product_of(target), overwritten)
         contraction, copies, most = _read_in_place(contraction, target, most, in_parts)
+    else:
+        contraction = with_whole_tiles(contraction, lanes_of(target, contraction.dtype))
     tiling = choose_tiling(contraction, target, io_bytes, most_depth=most, overwritten=overwritten)
     return _Writer(TiledProduct(contraction, tiling), copies).write()
 

@@ -62,42 +62,50 @@ def pack_left(p: TiledProduct, at: Position, panel: ir.Expr) -> tirx.Stmt:
         position = (panel * depth + ravel(k, p.tiling.depth_extents)) * tile + i
         return tirx.BufferStore(p.left, value, [position])
 
-    return _pack(p, tile, store, is_contiguous(c.left, c.rows[-1].var))
-
-
-def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) -> tirx.Stmt:
-    """Pack a panel of columns of a block."""
-    c, tile, depth = p.contraction, p.tiling.column_tile, p.tiling.depth
-
-    def store(j: ir.Expr, k: list[ir.Expr]) -> tirx.Stmt:
-        column = (block * p.tiling.column_panels + panel) * tile + j
-        conditions = [column < p.columns] if p.columns % p.block_columns else []
-        value = _term(p, c.right, {**at, **unravel(column, c.columns)}, k, conditions)
-        position = (panel * depth + ravel(k, p.tiling.depth_extents)) * tile + j
-        return tirx.BufferStore(p.right, value, [position])
-
-    innermost = c.columns[-1]
-    runs = innermost.extent % tile == 0 or len(c.columns) == 1
-    return _pack(p, tile, store, runs and is_contiguous(c.right, innermost.var))
-
-
-def _pack(
-    p: TiledProduct,
-    tile: int,
-    store: Callable[[ir.Expr, list[ir.Expr]], tirx.Stmt],
-    reads_along_tile: bool,
-) -> tirx.Stmt:
-    """Run `store` over a panel, in the inner loop along what is contiguous in memory."""
-
-    def along_depth(i: ir.Expr) -> tirx.Stmt:
-        return nest(p.tiling.depth_extents, lambda k: store(i, k), "k", p.index_dtype)
-
     def along_tile(k: list[ir.Expr]) -> tirx.Stmt:
         return loop(tile, lambda i: store(i, k), "i", dtype=p.index_dtype)
 
-    if reads_along_tile:
-        return nest(p.tiling.depth_extents, along_tile, "k", p.index_dtype)
-    return loop(tile, along_depth, "i", dtype=p.index_dtype)
+    if not is_contiguous(c.left, c.rows[-1].var):
+        return _along_depth(p, tile, store)
+    return nest(p.tiling.depth_extents, along_tile, "k", p.index_dtype)
+
+
+def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) -> tirx.Stmt:
+    """Pack a panel of columns of a block, in parts of rows where these are as long as a vector."""
+    c, tile, depth = p.contraction, p.tiling.column_tile, p.tiling.depth
+    row = c.columns[-1]
+
+    def store(first: ir.Expr, j: ir.Expr | int, k: list[ir.Expr]) -> tirx.Stmt:
+        column = (block * p.tiling.column_panels + panel) * tile + first
+        conditions = [column < p.columns] if p.columns % p.block_columns else []
+        here = unravel(column, c.columns)
+        here[row.var] = here[row.var] + j
+        if c.row_length is not None:
+            conditions.append(here[row.var] < c.row_length)
+        value = _term(p, c.right, {**at, **here}, k, conditions)
+        position = (panel * depth + ravel(k, p.tiling.depth_extents)) * tile + first + j
+        return tirx.BufferStore(p.right, value, [position])
+
+    def along_rows(k: list[ir.Expr]) -> tirx.Stmt:
+        length = p.part_of_row
+
+        def part(number: ir.Expr) -> tirx.Stmt:
+            return loop(length, lambda j: store(number * length, j, k), "i", dtype=p.index_dtype)
+
+        return loop(tile // length, part, "part", dtype=p.index_dtype)
+
+    if p.part_of_row < p.tiling.lanes or not is_contiguous(c.right, row.var):
+        return _along_depth(p, tile, lambda i, k: store(i, 0, k))
+    return nest(p.tiling.depth_extents, along_rows, "k", p.index_dtype)
+
+
+def _along_depth(
+    p: TiledProduct, tile: int, store: Callable[[ir.Expr, list[ir.Expr]], tirx.Stmt]
+) -> tirx.Stmt:
+    def of_place(i: ir.Expr) -> tirx.Stmt:
+        return nest(p.tiling.depth_extents, lambda k: store(i, k), "k", p.index_dtype)
+
+    return loop(tile, of_place, "i", dtype=p.index_dtype)
 
 
 def _term(

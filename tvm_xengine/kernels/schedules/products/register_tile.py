@@ -126,19 +126,27 @@ def store_sums(
             here[c.columns[-1].var] += lane
         return stored(here, p.tile[i * p.tiling.column_tile + start + lane], lane)
 
-    def run_of_columns(i: ir.Expr, r: ir.Expr) -> tirx.Stmt:
+    def run_of_columns(i: ir.Expr, start: ir.Expr) -> tirx.Stmt:
         lanes = ForKind.VECTORIZED
-        return loop(run, lambda lane: element(i, r * run, lane), "lane", lanes, dtype=p.index_dtype)
+        return loop(run, lambda lane: element(i, start, lane), "lane", lanes, dtype=p.index_dtype)
 
     rows: ir.Expr | int = p.tiling.row_tile
     if p.rows % p.tiling.row_tile:
         rows = tirx.min(rows, p.rows - first_row)
-    runs: ir.Expr | int = p.tiling.column_tile // run
+    length = max(p.part_of_row, run)
+    parts: ir.Expr | int = p.tiling.column_tile // length
     if p.columns % p.block_columns:
-        runs = tirx.min(runs, tirx.floordiv(p.columns - first_column, run))
+        parts = tirx.min(parts, tirx.floordiv(p.columns - first_column, length))
+
+    def part_of_row(i: ir.Expr, number: ir.Expr) -> tirx.Stmt:
+        first, runs = number * length, length // run
+        if c.row_length is not None:
+            begin = tirx.floormod(first_column + first, c.columns[-1].extent)
+            runs = tirx.min(runs, tirx.floordiv(c.row_length - begin, run))
+        return loop(runs, lambda r: run_of_columns(i, first + r * run), "run", dtype=p.index_dtype)
 
     def row(i: ir.Expr) -> tirx.Stmt:
-        return loop(runs, lambda r: run_of_columns(i, r), "run", dtype=p.index_dtype)
+        return loop(parts, lambda number: part_of_row(i, number), "part", dtype=p.index_dtype)
 
     return loop(rows, row, "row", dtype=p.index_dtype)
 

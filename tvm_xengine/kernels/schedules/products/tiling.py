@@ -84,8 +84,8 @@ def choose_tiling(
     overwritten
         Buffers over which the output lies.
     """
-    itemsize = 8 if contraction.dtype == "float64" else 4
-    lanes = max(vector_bytes(target) // itemsize, 1)
+    itemsize = _itemsize(contraction.dtype)
+    lanes = lanes_of(target, contraction.dtype)
     rows, columns = size(contraction.rows), size(contraction.columns)
     vectors = 1 if columns <= lanes else 2
     right_in_place = left_in_place = False
@@ -125,6 +125,15 @@ def choose_tiling(
         right_in_place,
         is_c,
     )
+
+
+def lanes_of(target: Target, dtype: str) -> int:
+    """Sums of a type in a vector register, one where there are no vectors."""
+    return max(vector_bytes(target) // _itemsize(dtype), 1)
+
+
+def _itemsize(dtype: str) -> int:
+    return 8 if dtype == "float64" else 4
 
 
 def _are_whole(axes: tuple[Axis, ...], extents: tuple[int, ...]) -> bool:
@@ -284,8 +293,15 @@ class TiledProduct:
         innermost = self.contraction.columns[-1]
         last = [store.index[-1] for store in self.contraction.stores]
         if all(isinstance(one, ir.Var) and one.same_as(innermost.var) for one in last):
-            return math.gcd(innermost.extent, self.tiling.lanes)
+            length = self.contraction.row_length or innermost.extent
+            return math.gcd(length, self.tiling.lanes)
         return 1
+
+    @cached_property
+    def part_of_row(self) -> int:
+        """Columns of a tile that are neighbours in one row; whole tiles where there is one row only."""
+        columns, tile = self.contraction.columns, self.tiling.column_tile
+        return tile if len(columns) == 1 else math.gcd(columns[-1].extent, tile)
 
     @cached_property
     def tile(self) -> ir.Var:
