@@ -43,7 +43,7 @@ from tvm_xengine.kernels.schedules.products.tiling import (
     choose_tiling,
     lanes_of,
 )
-from tvm_xengine.kernels.schedules.products.whole_tiles import with_whole_tiles
+from tvm_xengine.kernels.schedules.products.whole_vectors import with_whole_vectors
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR, inplace_pairs
 
 
@@ -86,7 +86,7 @@ def _write(
             return write_dot_products(dots, dot_product_of(target), overwritten)
         contraction, copies, most = _read_in_place(contraction, target, most, in_parts)
     else:
-        contraction = with_whole_tiles(contraction, lanes_of(target, contraction.dtype))
+        contraction = with_whole_vectors(contraction, lanes_of(target, contraction.dtype))
     tiling = choose_tiling(contraction, target, io_bytes, most_depth=most, overwritten=overwritten)
     return _Writer(TiledProduct(contraction, tiling), copies).write()
 

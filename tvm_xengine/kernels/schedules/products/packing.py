@@ -71,7 +71,7 @@ def pack_left(p: TiledProduct, at: Position, panel: ir.Expr) -> tirx.Stmt:
 
 
 def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) -> tirx.Stmt:
-    """Pack a panel of columns of a block, in parts of rows where these are as long as a vector."""
+    """Pack a panel of columns of a block, in parts of rows where these are half of a vector or more."""
     c, tile, depth = p.contraction, p.tiling.column_tile, p.tiling.depth
     row = c.columns[-1]
 
@@ -94,7 +94,7 @@ def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) ->
 
         return loop(tile // length, part, "part", dtype=p.index_dtype)
 
-    if p.part_of_row < p.tiling.lanes or not is_contiguous(c.right, row.var):
+    if 2 * p.part_of_row < p.tiling.lanes or not is_contiguous(c.right, row.var):
         return _along_depth(p, tile, lambda i, k: store(i, 0, k))
     return nest(p.tiling.depth_extents, along_rows, "k", p.index_dtype)
 

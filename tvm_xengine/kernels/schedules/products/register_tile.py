@@ -133,13 +133,16 @@ def store_sums(
     rows: ir.Expr | int = p.tiling.row_tile
     if p.rows % p.tiling.row_tile:
         rows = tirx.min(rows, p.rows - first_row)
-    length = max(p.part_of_row, run)
+    length = p.part_of_row
     parts: ir.Expr | int = p.tiling.column_tile // length
-    if p.columns % p.block_columns:
+    is_cut, has_rest = p.columns % p.block_columns != 0, p.columns % length != 0
+    if is_cut and not has_rest:
         parts = tirx.min(parts, tirx.floordiv(p.columns - first_column, length))
 
     def part_of_row(i: ir.Expr, number: ir.Expr) -> tirx.Stmt:
         first, runs = number * length, length // run
+        if has_rest:
+            runs = tirx.min(runs, tirx.floordiv(p.columns - first_column, run))
         if c.row_length is not None:
             begin = tirx.floormod(first_column + first, c.columns[-1].extent)
             runs = tirx.min(runs, tirx.floordiv(c.row_length - begin, run))
