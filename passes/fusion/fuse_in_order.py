@@ -9,7 +9,13 @@ import tvm
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
-from tvm_xengine.relax_ir.kernel_calls import read_origins, same_bytes, write_origins
+from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs
+from tvm_xengine.relax_ir.kernel_calls import (
+    kernel_call,
+    read_origins,
+    same_bytes,
+    write_origins,
+)
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes, variables_read
 
 OPAQUE_PATTERN = 8
@@ -47,7 +53,8 @@ class FuseInOrder:
 
     Of the orders that come into question (every group as early as what it reads is there, where
     its last call was, or where ``FuseOps`` put it) the function gets that in which fewest bytes
-    are alive at once. Workspace is left out, because it is another on every device: a group needs
+    are alive at once, of those in which nothing reads state behind the update that writes over it.
+    Workspace is left out, because it is another on every device: a group needs
     hardly more of it than its largest call does alone. An attribute of the function says which calls
     each group is made of (`read_origins`).
 
@@ -65,7 +72,7 @@ class FuseInOrder:
         while waiting := groups[-1].kept_by_waiting():
             mod = with_own_kernels(mod, self.func_name, waiting)
             groups.append(_Groups.of(mod, self.func_name))
-        orders = [order for last in reversed(groups) for order in last.orders()]
+        orders = [order for last in reversed(groups) for order in last.orders() if order.is_safe]
         return min(orders, key=lambda order: order.peak_bytes).module()
 
 
@@ -211,6 +218,19 @@ class _Order:
         mod = self.mod.clone()
         mod[self.func_name] = with_bindings(mod[self.func_name], self.bindings)
         return relax.transform.Normalize()(mod)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether all that reads state comes before what writes over it; true of what ``FuseOps`` makes."""
+        base = same_bytes(self.bindings)
+        overwritten: set[relax.Expr] = set()
+        for at, binding in enumerate(self.bindings):
+            if any(base.get(var, var) in overwritten for var in variables_read(binding.value)):
+                return False
+            if (call := kernel_call(at, binding)) is not None:
+                written = [call.args[pair.input] for pair in inplace_pairs(self.mod[call.kernel])]
+                overwritten.update(base.get(var, var) for var in written)
+        return True
 
     @property
     def peak_bytes(self) -> int:

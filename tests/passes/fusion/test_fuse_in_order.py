@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 import tvm
+from torch import nn
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.training.autograd import exported
 from tests.vm import computed
 from tvm_xengine.compiler import lower
 from tvm_xengine.compiler.lower import lower_step
@@ -101,6 +104,29 @@ def test_the_numbers_stay(mod):
 def test_a_slice_does_not_wait_with_all_it_is_cut_from():
     names = kernels(lowered(LongSlice))
     assert any(name.startswith("strided_slice") for name in names), names
+
+
+class Averaged(nn.Module):
+    """A mean that each call moves, and a factor beside the weights: both are buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("factor", torch.ones(6))
+
+    def forward(self, x):
+        h = self.first(x)
+        self.mean.mul_(0.9).add_(0.1 * h.detach().mean(0))
+        return self.last((h - self.mean) * self.factor)
+
+
+def test_what_reads_weights_stays_in_front_of_their_update():
+    training = build_training_step(exported(Averaged(), torch.randn(4, 6)))
+    step = lower_step(training.mod, Platform((Device("cpu", "llvm -mcpu=x86-64-v3"),)))
+    problem = make_problem(step, lambda ks: {k.symbol: OpCost(1.0) for k in ks})
+    assert any("data_gradient_multiply" in op.name for op in problem.graph.ops)
+    plan_keep_all(problem, "cpu")
 
 
 def arena_bytes(training, fuse, monkeypatch, plain=False):
