@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tvm
-from tvm import te
+from tvm import ir, te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
@@ -32,6 +32,13 @@ def ranked_by_merging(
         """Whether `own` must come before `other`; NaN is greater than all numbers."""
         greater, less = (own, other) if descending else (other, own)
         return tvm.tirx.any(greater > less, tvm.tirx.all(isnan(greater), tvm.tirx.Not(isnan(less))))
+
+    def element(
+        data: ir.Var, order: ir.Var, line: tuple[Expr, Expr], half: Expr, place: Expr
+    ) -> Expr:
+        """An element of a run, or any one behind the line."""
+        number = order[(*line, half, tvm.tirx.min(place, length - 1))]
+        return data[line[0], number, line[1]]
 
     @script.prim_func(private=True, s_tir=True)
     def func(
@@ -68,20 +75,8 @@ def ranked_by_merging(
                                 T.min(T.shift_left(1, level), kept),
                                 length - middle[v_o, v_i],
                                 precedes(
-                                    data[
-                                        v_o,
-                                        order[
-                                            v_o, v_i, level % 2, T.min(right[v_o, v_i], length - 1)
-                                        ],
-                                        v_i,
-                                    ],
-                                    data[
-                                        v_o,
-                                        order[
-                                            v_o, v_i, level % 2, T.min(left[v_o, v_i], length - 1)
-                                        ],
-                                        v_i,
-                                    ],
+                                    element(data, order, (v_o, v_i), level % 2, right[v_o, v_i]),
+                                    element(data, order, (v_o, v_i), level % 2, left[v_o, v_i]),
                                 ),
                             ):
                                 order[v_o, v_i, (level + 1) % 2, start[v_o, v_i] + n] = order[
