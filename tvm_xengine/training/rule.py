@@ -40,7 +40,8 @@ class PartGradient:
         return self.begin + shape_of(self.gradient)[self.axis]
 
 
-Pullback = Callable[[Gradients], tuple[relax.Expr | PartGradient | None, ...]]
+Pulled = tuple[relax.Expr | PartGradient | None, ...]
+Pullback = Callable[[Gradients], Pulled]
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Linearized:
 Rule = Callable[[Emitter, Site], Linearized]
 
 
-def by_pullback(pull: Callable[[Emitter, Site, relax.Expr], Gradients]) -> Rule:
+def by_pullback(pull: Callable[[Emitter, Site, relax.Expr], Pulled]) -> Rule:
     """The rule of an op that is emitted as it stands in the model and has one result.
 
     `pull` is given the gradient of the result.

@@ -20,6 +20,7 @@ from tvm_xengine.training.rule import (
     Gradients,
     Linearized,
     PartGradient,
+    Pulled,
     Rule,
     Site,
     by_pullback,
@@ -75,8 +76,8 @@ def _split(emitter: Emitter, site: Site) -> Linearized:
     return Linearized(outputs, pullback)
 
 
-def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _strided_slice(emitter: Emitter, site: Site, gradient: relax.Expr) -> Pulled:
     shape = shape_of(site.operands[0])
     rank = len(shape)
     axes, begin, _end, *strides = (_ints(argument) for argument in site.source.call.args[1:])
@@ -88,16 +89,11 @@ def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
         first[axis] = min(max(start, 0), extent if stride > 0 else extent - 1)
         step[axis] = stride
     cut = [axis for axis in range(rank) if site.shape[axis] != shape[axis]]
-
-    def pullback(gradients: Gradients) -> tuple[relax.Expr | PartGradient | None]:
-        name = site.grad_name(0)
-        (gradient,) = gradients
-        if gradient is not None and len(cut) == 1 and set(step) == {1}:
-            return (PartGradient(gradient, cut[0], first[cut[0]], name),)
-        options = {"shape": shape, "begin": tuple(first), "strides": tuple(step)}
-        return (emitter.call(slice_backward, [gradient], name, **options),)
-
-    return Linearized((output,), pullback)
+    name = site.grad_name(0)
+    if len(cut) == 1 and set(step) == {1}:
+        return (PartGradient(gradient, cut[0], first[cut[0]], name),)
+    options = {"shape": shape, "begin": tuple(first), "strides": tuple(step)}
+    return (emitter.call(slice_backward, [gradient], name, **options),)
 
 
 def _pad(emitter: Emitter, site: Site) -> Linearized:

@@ -35,7 +35,10 @@ _PI, _HALF_PI = (3.14159274101257324, -8.74227766e-8), (1.57079637050628662, -4.
 
 
 def sin(x: ir.Expr) -> ir.Expr:
-    """Of any float32, 1.6 units in the last place at most; NaN of an infinity."""
+    """Of any float32; NaN of an infinity.
+
+    Over every 37th float32 the greatest error is 1.53 units in the last place.
+    """
     return _odd(x, lambda n, s, c: _signed(tirx.Select((n & 1) == 0, s, c), n))
 
 
