@@ -38,8 +38,10 @@ from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.first_elements import from_first_elements
 from tvm_xengine.program.step_program import KernelRun, TensorCopy
 from tvm_xengine.program.transfers import Channel
+from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.saved_names import saved_names
 
@@ -173,16 +175,46 @@ def _codes(
     prefix: str, kernels: Mapping[str, DeviceKernel], backend: Backend
 ) -> dict[str, KernelCode]:
     names = Names()
+    if backend is Backend.C:
+        return _codes_in_c(prefix, kernels, names)
     codes = {}
     for symbol, kernel in kernels.items():
         name = names.fresh(kernel_identifier(prefix, kernel.name))
-        if backend is Backend.C:
-            text = c_kernel(kernel.tile if isinstance(kernel, TiledKernel) else kernel, name)
-            codes[symbol] = KernelCode(
-                name, text.prototype, text.arguments, text.source, text.helpers
-            )
-        else:
-            count = len(kernel.inputs) + len(kernel.outputs) + (kernel.workspace_bytes > 0)
-            prototype = object_prototype(kernel, name)
-            codes[symbol] = KernelCode(name, prototype, tuple(range(count)))
+        count = len(kernel.inputs) + len(kernel.outputs) + (kernel.workspace_bytes > 0)
+        codes[symbol] = KernelCode(name, object_prototype(kernel, name), tuple(range(count)))
     return codes
+
+
+def _codes_in_c(
+    prefix: str, kernels: Mapping[str, DeviceKernel], names: Names
+) -> dict[str, KernelCode]:
+    """One function for kernels that are equal but for where in their operands they begin."""
+    moved = {
+        symbol: from_first_elements(kernel.func)
+        for symbol, kernel in kernels.items()
+        if not isinstance(kernel, TiledKernel)
+    }
+    keys = {
+        symbol: kernel_hash(moved[symbol].func) if symbol in moved else symbol for symbol in kernels
+    }
+    alike: dict[str, list[str]] = {}
+    for symbol, key in keys.items():
+        alike.setdefault(key, []).append(symbol)
+    codes: dict[str, KernelCode] = {}
+    for symbols in alike.values():
+        # As it is where all begin alike: names of indices are then those of the kernel.
+        begins_alike = len({moved[symbol].first for symbol in symbols if symbol in moved}) < 2
+        kernel = kernels[symbols[0]]
+        if isinstance(kernel, TiledKernel):
+            kernel = kernel.tile
+        elif not begins_alike:
+            kernel = replace(kernel, func=moved[symbols[0]].func)
+        text = c_kernel(kernel, names.fresh(kernel_identifier(prefix, kernel.name)))
+        for symbol in symbols:
+            first = (0,) * len(text.arguments)
+            if not begins_alike:
+                first = tuple(moved[symbol].first[argument] for argument in text.arguments)
+            codes[symbol] = KernelCode(
+                text.name, text.prototype, text.arguments, text.source, text.helpers, first
+            )
+    return {symbol: codes[symbol] for symbol in kernels}

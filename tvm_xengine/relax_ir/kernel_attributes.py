@@ -22,7 +22,10 @@ PARTS_ATTR = "tvm_xengine.parts"
 KEPT_ATTR = "tvm_xengine.kept"
 """On a stage of a kernel: its elements are read so often that they are stored, not computed anew."""
 
-_NOT_PART_OF_A_KERNEL = ("global_symbol", "op_pattern", "target", PARTS_ATTR)
+CALLS_FUNCTIONS_ATTR = "tvm_xengine.calls_functions"
+"""On a scheduled kernel: it calls functions such as ``exp``, which are small once, not written into it."""
+
+_NOT_PART_OF_A_KERNEL = ("global_symbol", "op_pattern", "target", PARTS_ATTR, CALLS_FUNCTIONS_ATTR)
 
 
 @dataclass(frozen=True)

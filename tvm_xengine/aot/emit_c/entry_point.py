@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.prototypes import arguments, prototype
@@ -161,10 +162,11 @@ def _kernel_call(package: Package, position: int, call: KernelRun) -> list[str]:
     over = {pair.input for pair in kernel.inplace}
     count = len(kernel.inputs)
     given = []
-    for argument in code.arguments:
+    for argument, first in zip_longest(code.arguments, code.first, fillvalue=0):
         constant = argument < count and argument not in over
         kind = f"const {types[argument]}" if constant else types[argument]
-        given.append(_pointer(call.operands[argument], kind, package))
+        place = _pointer(call.operands[argument], kind, package)
+        given.append(f"{place} + {first}" if first else place)
     return [
         comment,
         f"  {code.name}({', '.join(given)});",

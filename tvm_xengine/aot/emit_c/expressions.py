@@ -21,6 +21,7 @@ from tvm_xengine.aot.emit_c.types_in_c import (
 from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
 from tvm_xengine.aot.emit_c.vectors.functions import LANES, VECTOR, VECTOR_TYPES
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.lower.transcendentals.expand import written_out
 
 _MOST_ROUNDED = 2.0**22
 """Numbers of smaller size leave, added to 1.5 * 2**23, the integer nearest to them in the low bits."""
@@ -290,7 +291,7 @@ class ExpressionWriter:
         return self._rounded(f"{function}{suffix}({values})", dtype)
 
     def _extern(self, expr: ir.Call, function: str, args: list[ir.Expr]) -> str:
-        if function in DOT_PRODUCTS:
+        if function in DOT_PRODUCTS or written_out(function):
             self.helper(function)
         elif function not in EXTERN:
             raise UnsupportedModuleError(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from tvm_xengine.aot.emit_c.expressions import ExpressionWriter, Names, without_parentheses
 from tvm_xengine.aot.emit_c.vectors.bytes_apart import BYTE_FUNCTIONS
 from tvm_xengine.aot.emit_c.vectors.dot_products import DOT_PRODUCTS
 from tvm_xengine.aot.emit_c.vectors.functions import VECTOR_FUNCTIONS
+from tvm_xengine.kernels.lower.transcendentals.expand import written_out
 
 
 def _equal(name: str, kind: str) -> str:
@@ -138,7 +142,34 @@ _NEEDS = {
 }
 
 
-def helper_definitions(used: set[str]) -> list[str]:
-    """The definitions of the helpers `used` and of those they call."""
-    needed = used | {other for name in used for other in _NEEDS.get(name, ())}
-    return [text for name, text in HELPERS.items() if name in needed]
+def helper_definitions(used: Collection[str]) -> list[str]:
+    """The definitions of the helpers `used` and of those they call, in an order that C takes."""
+    known: dict[str, str] = {}
+    needed: set[str] = set()
+
+    def need(name: str) -> None:
+        text, calls = _defined(name)
+        for other in calls:
+            if other not in needed:
+                need(other)
+        needed.add(name)
+        if name not in HELPERS:
+            known[name] = text
+
+    for name in sorted(used):
+        if name not in needed:
+            need(name)
+    return [*(text for name, text in HELPERS.items() if name in needed), *known.values()]
+
+
+def _defined(name: str) -> tuple[str, Collection[str]]:
+    """The definition of a helper, and the helpers that it calls."""
+    written = written_out(name)
+    if written is None:
+        return HELPERS[name], _NEEDS.get(name, ())
+    x, body = written
+    names, calls = Names({name}), set[str]()
+    writer = ExpressionWriter(names, calls, {})
+    head, value = f"static float {name}(float {names.give(x)})", writer.write(body)
+    lines = [*writer.lines, f"return {without_parentheses(value)};"]
+    return "\n".join([f"{head} {{", *(f"  {line}" for line in lines), "}"]), calls

@@ -26,7 +26,7 @@ _PER_LINE = 8
 
 def kernels_header(package: Package) -> str:
     """The text of ``<name>_kernels.h``: what the driver calls and reads."""
-    prototypes = "\n".join(f"{code.prototype};" for code in package.codes.values())
+    prototypes = "\n".join(f"{code.prototype};" for code in package.kernel_functions)
     arrays = "\n".join(f"extern {declared};" for declared, _ in _arrays(package))
     guard = f"{package.macro}_KERNELS_H"
     return f"""\
@@ -46,13 +46,13 @@ def kernels_header(package: Package) -> str:
 
 def kernels_source(package: Package) -> str:
     """The text of ``<name>_kernels.c``."""
-    used = set[str]().union(*(code.helpers for code in package.codes.values()))
+    used = set[str]().union(*(code.helpers for code in package.kernel_functions))
     parts = [
         f'/* Kernels of {package.name}. */\n#include "{package.name}_kernels.h"\n\n{_INCLUDES}',
         # GCC never fuses in ISO C mode; clang must be told.
         "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif",
         *helper_definitions(used),
-        *(code.source for code in package.codes.values()),
+        *(code.source for code in package.kernel_functions),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -47,6 +47,10 @@ class KernelCode:
         Which of ``(inputs..., outputs..., workspace)`` it takes, in order.
     source
         Its definition; empty when it comes as an object file.
+    helpers
+        Names of the shared helpers it calls.
+    first
+        Elements of each argument that lie in front of where the function begins; empty for none.
     """
 
     name: str
@@ -54,6 +58,7 @@ class KernelCode:
     arguments: tuple[int, ...]
     source: str = ""
     helpers: frozenset[str] = frozenset()
+    first: tuple[int, ...] = ()
 
 
 def is_zero_bytes(value: Array) -> bool:
@@ -155,6 +160,11 @@ class Package:
     def macro(self) -> str:
         """Prefix of every macro."""
         return self.name.upper()
+
+    @property
+    def kernel_functions(self) -> Sequence[KernelCode]:
+        """Each C function once, whichever kernels it computes."""
+        return tuple({code.name: code for code in self.codes.values()}.values())
 
     @property
     def accumulates(self) -> bool:

@@ -14,6 +14,7 @@ from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.lower.transcendentals.expand import written_out
 from tvm_xengine.kernels.schedules.products.dots import DOT_4, DOT_RUNS
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
 
@@ -21,6 +22,8 @@ _LOOP_STEP = 3.0
 """An addition, a comparison and a jump."""
 _CHOICE = 2.0
 """A comparison, and a jump or a move by its result."""
+_CALL = 2.0
+"""A jump to a function, and one back."""
 _LIBRARY_CALL = 150.0
 """What a function of the C library such as `logf` takes with a floating-point unit, in round numbers."""
 _SOFTWARE_FLOAT = 36.0
@@ -87,7 +90,11 @@ def kernel_instructions(kernel: DeviceKernel, target: EmbeddedTarget) -> float:
     counted.statement(kernel.func.body, ())
     per_float = 1.0 if target.has_fpu else _SOFTWARE_FLOAT
     in_vectors = per_float * counted.floats + counted.accesses + _LOOP_STEP * counted.loop_steps
-    others = _CHOICE * counted.choices + per_float * _LIBRARY_CALL * counted.library_calls
+    others = (
+        _CHOICE * counted.choices
+        + _CALL * counted.calls
+        + per_float * _LIBRARY_CALL * counted.library_calls
+    )
     lanes = _LANES if target.has_helium else 1
     return (in_vectors + counted.integers) / lanes + others + counted.in_runs
 
@@ -101,7 +108,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.floats = self.accesses = self.loop_steps = self.choices = self.library_calls = 0.0
-        self.integers = self.in_runs = 0.0
+        self.integers = self.in_runs = self.calls = 0.0
         self._changes_with: dict[ir.Var, frozenset[ir.Var]] = {}
         self._arrays: set[ir.Var] = set()
         self._known: set[int] = set()
@@ -174,10 +181,20 @@ class _Count:
             name = expr.op.name.rpartition(".")[2]
             self.choices += runs * (name == "if_then_else")
             self.library_calls += runs * (name in _LIBRARY)
-            if name == "call_pure_extern" and expr.args[0].value == DOT_4:
-                self.integers += runs * _DOT_PRODUCT
+            if name == "call_pure_extern":
+                self._called(str(expr.args[0].value), expr.args[-1], runs, loops)
         for part in _parts(expr):
             self._expression(part, loops)
+
+    def _called(self, function: str, given: ir.Expr, runs: float, loops: Loops) -> None:
+        """Count what a function executes."""
+        if function == DOT_4:
+            self.integers += runs * _DOT_PRODUCT
+        elif written := written_out(function):
+            x, body = written
+            self.calls += runs
+            self._changes_with[x] = self._changing(given)
+            self._expression(body, loops)
 
     def _changing(self, *exprs: ir.Expr) -> frozenset[ir.Var]:
         """The loops with which expressions change."""

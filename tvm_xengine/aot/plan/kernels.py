@@ -25,10 +25,11 @@ from tvm_xengine.kernels.schedules.inline import (
     is_reduction,
     leaf_blocks,
 )
+from tvm_xengine.kernels.schedules.rules import schedule_kernel
 from tvm_xengine.passes.fusion.fuse_updates import FuseUpdates
 from tvm_xengine.passes.fusion.read_stored_weights import ReadStoredWeights
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds
-from tvm_xengine.relax_ir.kernel_attributes import kernel_hash
+from tvm_xengine.relax_ir.kernel_attributes import CALLS_FUNCTIONS_ATTR, kernel_hash
 from tvm_xengine.scheduling.platform import Platform
 
 
@@ -43,7 +44,7 @@ class Backend(Enum):
 class Optimize(Enum):
     """What kernels are optimised for: scratch memory and code size, or speed."""
 
-    SIZE = "size"  # loops as they were written
+    SIZE = "size"  # loops as they were written, functions such as exp once for all kernels
     SPEED = "speed"  # the project's schedules, where scratch does not outweigh the operands
 
 
@@ -175,16 +176,28 @@ def prepare_for_target(
     func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize
 ) -> DeviceKernel:
     """The kernel to export: the fast one, unless it needs much memory or size is the goal."""
-    fast = prepare_kernel(func, target, name)
-    if optimize is Optimize.SPEED and fast.workspace_bytes <= _operand_bytes(fast):
-        return fast
-    plain = prepare_kernel(func, target, name, schedule=_inlined)
+    if optimize is Optimize.SPEED:
+        fast = prepare_kernel(func, target, name)
+        if fast.workspace_bytes <= _operand_bytes(fast):
+            return fast
+        plain = prepare_kernel(func, target, name, schedule=_inlined)
+    else:
+        fast = prepare_kernel(func, target, name, schedule=_fast_with_calls)
+        plain = prepare_kernel(func, target, name, schedule=_inlined_with_calls)
     # Loops as written may store whole intermediates; the packed kernel is then the smaller one.
     return min([plain, fast], key=lambda kernel: kernel.workspace_bytes)
 
 
 def _operand_bytes(kernel: DeviceKernel) -> int:
     return sum(spec.size_bytes for spec in (*kernel.inputs, *kernel.outputs))
+
+
+def _fast_with_calls(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    return schedule_kernel(func, target).with_attr(CALLS_FUNCTIONS_ATTR, True)
+
+
+def _inlined_with_calls(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    return _inlined(func, target).with_attr(CALLS_FUNCTIONS_ATTR, True)
 
 
 def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
