@@ -21,7 +21,7 @@ from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the files."""
 
 _COLUMNS = ("code", "network", "target", "source", "clock", "cold_us", "hot_us", "stages")
@@ -63,12 +63,21 @@ class Label:
 
 @dataclass(frozen=True)
 class Generator:
-    """What makes the kernels: the same versions make the same ones."""
+    """What makes the kernels: the same versions make the same ones.
+
+    Attributes
+    ----------
+    commit, version, tvm, libraries
+        The versions.
+    networks
+        How many networks of a file it made, behind those of the generators before it.
+    """
 
     commit: str
     version: str
     tvm: str
     libraries: tuple[str, ...] = ()
+    networks: int = 0
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -82,12 +91,14 @@ class LabelFile:
 
     Attributes
     ----------
+    generators
+        In the order of the networks that they made.
     targets
         TVM targets, as JSON.
     networks
         `Variant.text` of each, in the order in which they were met.
     collected
-        Days of the first and the last change, ``2026-11-24``.
+        Days of the measurements, ``2026-11-24``.
     features
         Version and names of the features.
     kernels
@@ -95,7 +106,7 @@ class LabelFile:
     """
 
     machine: Machine
-    generator: Generator
+    generators: tuple[Generator, ...]
     targets: tuple[str, ...]
     networks: tuple[str, ...]
     collected: tuple[str, ...]
@@ -126,7 +137,7 @@ def write_labels(file: LabelFile, folder: Path) -> Path:
     header = {
         "schema": SCHEMA,
         "machine": asdict(file.machine),
-        "generator": asdict(file.generator),
+        "generators": [asdict(generator) for generator in file.generators],
         "targets": file.targets,
         "networks": file.networks,
         "collected": file.collected,
@@ -139,6 +150,11 @@ def write_labels(file: LabelFile, folder: Path) -> Path:
     kernels = [file.kernels[label.code] for label in file.labels if label.code in file.kernels]
     write_kernels(kernels, file.features, folder / (name + _KERNELS))
     return folder / (name + _TABLE)
+
+
+def has_labels(folder: Path) -> bool:
+    """Whether a folder has labels of any machine."""
+    return any(folder.glob(f"*{_TABLE}"))
 
 
 def read_labels(folder: Path) -> tuple[LabelFile, ...]:
@@ -168,7 +184,7 @@ def _read(table: Path) -> LabelFile:
             raise ValueError(f"expected {header['kernels']} kernels, found {len(rows)}")
         file = LabelFile(
             machine=machine_from_json(header["machine"]),
-            generator=typed(Generator, header["generator"]),
+            generators=tuple(typed(Generator, row) for row in header["generators"]),
             targets=tuple(header["targets"]),
             networks=tuple(header["networks"]),
             collected=tuple(header["collected"]),

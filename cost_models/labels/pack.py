@@ -92,8 +92,9 @@ def _packed(
     today = datetime.now(timezone.utc).date().isoformat()
     labels.sort(key=lambda label: (label.network, label.target, label.code))
     features = FeatureNames(folder.feature_names, folder.feature_set)
+    generator = replace(this_generator(), networks=len(networks))
     return LabelFile(
-        *(known, this_generator(), tuple(targets), tuple(networks), (today,), tuple(labels)),
+        *(known, (generator,), tuple(targets), tuple(networks), (today,), tuple(labels)),
         features=features,
         kernels=kernels,
     )

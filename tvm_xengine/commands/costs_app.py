@@ -128,7 +128,8 @@ def pack(
 ) -> None:
     """Write the times and features of a dataset as files of labels, for each machine.
 
-    The files say how to make the kernels anew, and do not hold them.
+    The files say how to make the kernels anew, and do not hold them. Kernels join those that the
+    machine's files have; times of a kernel that was measured again replace the old ones.
     """
     from tvm_xengine.commands.costs.labels import pack_labels
 

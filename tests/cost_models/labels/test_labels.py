@@ -14,6 +14,7 @@ from tvm_xengine.cost_models.dataset.collect import training_kernels
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
 from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.labels.join import joined
 from tvm_xengine.cost_models.labels.label_file import (
     Generator,
     Label,
@@ -34,9 +35,9 @@ TARGET = resolve_target("llvm -mcpu=x86-64")
 
 
 def file_of(*labels: Label) -> LabelFile:
-    generator = Generator("abc", "1.0", "0.27", ("numpy 2",))
+    generator = Generator("abc", "1.0", "0.27", ("numpy 2",), 1)
     return LabelFile(
-        this_machine(), generator, (str(TARGET),), ('["mlp"]',), ("2026-01-01",), labels
+        this_machine(), (generator,), (str(TARGET),), ('["mlp"]',), ("2026-01-01",), labels
     )
 
 
@@ -81,6 +82,41 @@ def test_features_and_times_are_those_that_were_packed(read, before, tmp_path):
     np.testing.assert_allclose(new.time_us[order], 1.25 * old.time_us, rtol=1e-3)
     hot = [after.measurements.find(r.kernel, r.device, "hot") for r in after.records()]
     assert all(len(each.rounds_us) == 2 for each in hot)
+
+
+def test_labels_of_another_day_join_those_of_the_machine(before, tmp_path):
+    """Kernels that were timed again have the new times only; the others stay, each with its network."""
+    (file,) = pack(before)
+    other = replace(file.labels[1], network=1, code="0" * 16)
+    record = replace(file.kernels[file.labels[1].code], kernel=other.code, network="[other]")
+    earlier = replace(
+        file,
+        generators=(Generator("abc", "1.0", "0.27", ("numpy 2",), 2),),
+        networks=('["gone"]', "[other]"),
+        collected=("2026-01-01",),
+        labels=(replace(file.labels[0], cold_us=(77.0,)), other),
+        kernels={**file.kernels, other.code: record},
+    )
+    write_labels(earlier, tmp_path)
+    write_labels(joined(read_labels(tmp_path), file), tmp_path)
+    (found,) = read_labels(tmp_path)
+    networks = {label.code: found.networks[label.network] for label in found.labels}
+    assert networks == {other.code: "[other]"} | {
+        label.code: file.networks[0] for label in file.labels
+    }
+    assert {label.code: label.cold_us for label in found.labels[1:]} == {
+        label.code: label.cold_us for label in file.labels
+    }
+    assert [generator.networks for generator in found.generators] == [2, 1]
+    assert found.collected == ("2026-01-01", *file.collected)
+    assert len(found.kernels) == len(file.kernels) + 1
+
+
+def test_labels_with_features_of_another_version_do_not_join(before):
+    (file,) = pack(before)
+    old = replace(file, features=replace(file.features, feature_set="kernel-v0"))
+    with pytest.raises(InvalidDatasetError, match="costs refresh"):
+        joined((old,), file)
 
 
 def test_labels_outlive_their_kernels(before, tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.judging.fold_jobs import FoldStore, learners
 from tvm_xengine.cost_models.judging.leaderboard import leaderboard, page
-from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
+from tvm_xengine.cost_models.labels.join import joined
+from tvm_xengine.cost_models.labels.label_file import has_labels, read_labels, write_labels
 from tvm_xengine.cost_models.labels.pack import pack, this_generator
 from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.labels.unpack import unpack
@@ -27,8 +28,9 @@ from tvm_xengine.kernels.threads.settings import usable_cores
 
 
 def pack_labels(dataset: Path, labels: Path, terminal: Terminal) -> dict[str, Any]:
-    """Write the labels of a dataset."""
-    files = pack(DatasetFolder(dataset))
+    """Add the labels of a dataset to those of a folder."""
+    known = read_labels(labels) if has_labels(labels) else ()
+    files = [joined(known, file) for file in pack(DatasetFolder(dataset))]
     paths = [write_labels(file, labels) for file in files]
     for file, path in zip(files, paths, strict=True):
         terminal.note(f"{len(file.labels)} labels in {path}")
