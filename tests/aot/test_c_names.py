@@ -3,6 +3,9 @@
 import pytest
 
 from tvm_xengine.aot.c_names import kernel_identifier
+from tvm_xengine.aot.package.names import check_package_name, package_name
+from tvm_xengine.aot.plan.regions import parse_regions
+from tvm_xengine.errors import ExportError, InvalidPlatformError
 
 MANY = "fused_slice_backward7" + "".join(f"_slice_backward{i}_add10" for i in range(8, 27))
 
@@ -28,3 +31,19 @@ def test_kernels_of_many_ops_have_names_that_c11_tells_apart(prefix: str) -> Non
 
 def test_a_long_prefix_leaves_something_of_the_kernel() -> None:
     assert kernel_identifier("p" * 80, MANY).removeprefix("p" * 80 + "_") == "slice_backward7"
+
+
+@pytest.mark.parametrize("word", ["for", "math", "stdint", "log", "test", "all", "check"])
+def test_no_package_is_called_by_a_word_that_others_use(word: str) -> None:
+    """`math.h` would hide that of C, `check_ctx` is a function, and CMake has a target `all`."""
+    assert package_name(f"models/{word}.onnx") == f"net_{word}"
+    with pytest.raises(ExportError, match=f"call it e.g. net_{word}$"):
+        check_package_name(word)
+    check_package_name(f"net_{word}")
+
+
+@pytest.mark.parametrize("word", ["while", "double", "ctx", "i", "size_t", "stack", "state"])
+def test_no_region_is_called_by_a_word_of_the_code(word: str) -> None:
+    with pytest.raises(InvalidPlatformError, match=f"call it e.g. {word}_memory$"):
+        parse_regions(f"{word}=64KiB")
+    parse_regions(f"{word}_memory=64KiB")

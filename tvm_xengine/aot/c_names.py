@@ -21,6 +21,15 @@ int32_t uint32_t int64_t uint64_t
 """
 """What functions with arguments of the model's names use."""
 
+_HEADERS = """
+assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg
+stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+"""
+_CMAKE = "all clean depend edit_cache help install package preinstall rebuild_cache test"
+"""Targets that CMake makes itself (its policy CMP0037)."""
+NO_PREFIXES = frozenset((*RESERVED, *_HEADERS.split(), *_CMAKE.split(), "check"))
+"""What no package is called: its header would hide one of C's library, or its functions are taken."""
+
 _TOLD_APART, _COUNT = 63, 4
 """Leading characters by which every C11 compiler knows a name (5.2.4.1), and room for a number in them."""
 _LEAST = 16

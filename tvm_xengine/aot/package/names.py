@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tvm_xengine.aot.c_names import RESERVED
+from tvm_xengine.aot.c_names import NO_PREFIXES
 from tvm_xengine.errors import ExportError, UnsupportedModelError
 
 
@@ -15,12 +15,18 @@ def check_package_name(name: str) -> None:
     Raises
     ------
     ExportError
-        If it is no C identifier in lower case, or too long for names that every C11 compiler tells apart.
+        If it is no C identifier in lower case, too long for names that every C11 compiler tells apart, or
+        a word that C, its headers, CMake or the code of packages use.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", name) or name in RESERVED:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", name):
         raise ExportError(
             "the name of a package must be a C identifier of at most 32 characters in lower case, got"
             f" {name!r}"
+        )
+    if name in NO_PREFIXES:
+        raise ExportError(
+            f"no package can be called {name!r}, which is a word of C, a header of its library, a target of"
+            f" CMake or a name in every package; call it e.g. net_{name}"
         )
 
 
@@ -34,7 +40,7 @@ def package_name(model_name: str) -> str:
     """
     stem = Path(model_name).stem
     text = "".join(c.lower() if c.isascii() and c.isalnum() else "_" for c in stem)
-    text = text if text and not text[0].isdigit() else f"net_{text}"
+    text = f"net_{text}" if not text or text[0].isdigit() or text in NO_PREFIXES else text
     if not text.strip("_"):
         raise UnsupportedModelError(
             f"the model name {model_name!r} has no letter; rename the model"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.sizes import parse_bytes
 
 FLASH = "flash"
 """The region that holds constants: read where they are, never written by a step."""
+_MACROS = ("checkpoint", "stack", "state")
+"""Headers say how many bytes these take, by macros such as those of regions."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Region:
         if not (self.name.isidentifier() and self.name.isascii() and self.name.islower()):
             raise InvalidPlatformError(
                 f"a region's name must be a C identifier in lower case, got {self.name!r}"
+            )
+        if c_identifier(self.name) != self.name or self.name in _MACROS:
+            raise InvalidPlatformError(
+                f"no region can be called {self.name!r}, which is a word of C or a name in every package;"
+                f" call it e.g. {self.name}_memory"
             )
         if self.size_bytes <= 0:
             raise InvalidPlatformError(f"region {self.name} must have more than 0 bytes")
