@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass
@@ -185,9 +185,11 @@ def _code() -> str:
 
 def _source_of(model: type) -> str:
     """The code of the module that a model is written in, empty where it has no file."""
+    # Not by `inspect.getfile`: TVM replaces it, and its own one fails where the module is not known.
+    file = getattr(sys.modules.get(model.__module__), "__file__", None)
     try:
-        return Path(inspect.getfile(model)).read_text(encoding="utf-8", errors="replace")
-    except (OSError, TypeError):
+        return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return ""
 
 

@@ -53,7 +53,7 @@ class FuseInOrder:
 
     Of the orders that come into question (every group as early as what it reads is there, where
     its last call was, or where ``FuseOps`` put it) the function gets that in which fewest bytes
-    are alive at once, of those in which nothing reads state behind the update that writes over it.
+    are alive at once. In each of them an update waits for all that reads the state that it writes over.
     Workspace is left out, because it is another on every device: a group needs
     hardly more of it than its largest call does alone. An attribute of the function says which calls
     each group is made of (`read_origins`).
@@ -72,7 +72,7 @@ class FuseInOrder:
         while waiting := groups[-1].kept_by_waiting():
             mod = with_own_kernels(mod, self.func_name, waiting)
             groups.append(_Groups.of(mod, self.func_name))
-        orders = [order for last in reversed(groups) for order in last.orders() if order.is_safe]
+        orders = [order for last in reversed(groups) for order in last.orders()]
         return min(orders, key=lambda order: order.peak_bytes).module()
 
 
@@ -160,7 +160,10 @@ class _Groups:
             sorted(as_fused, key=lambda binding: last[binding.var]),
             as_fused,
         ]
-        return [_Order(self.fused, self.func_name, tuple(bindings)) for bindings in found]
+        return [
+            _Order(self.fused, self.func_name, _behind_readers(self.fused, bindings))
+            for bindings in found
+        ]
 
     def kept_by_waiting(self) -> frozenset[relax.Var]:
         """The calls that wait for their group, and meanwhile keep more than what they make."""
@@ -193,6 +196,35 @@ class _Groups:
         return frozenset(found)
 
 
+def _behind_readers(
+    mod: tvm.IRModule, bindings: Sequence[relax.Binding]
+) -> tuple[relax.Binding, ...]:
+    """The bindings in their order, but for updates in front of what reads the state that they write over.
+
+    These wait for it, and what reads them waits, too. There is always such an order: ``FuseOps`` makes one.
+    """
+    base = same_bytes(bindings)
+    read = {binding.var: set(variables_read(binding.value)) for binding in bindings}
+    readers: dict[relax.Expr, set[relax.Var]] = {}
+    for var, operands in read.items():
+        for operand in operands:
+            readers.setdefault(base.get(operand, operand), set()).add(var)
+    behind = {var: operands & read.keys() for var, operands in read.items()}
+    for at, binding in enumerate(bindings):
+        if (call := kernel_call(at, binding)) is not None:
+            for pair in inplace_pairs(mod[call.kernel]):
+                state = call.args[pair.input]
+                behind[binding.var] |= readers[base.get(state, state)] - {binding.var}
+    placed: dict[relax.Var, relax.Binding] = {}
+    waiting: list[relax.Binding] = []
+    for binding in bindings:
+        waiting.append(binding)
+        while ready := [one for one in waiting if behind[one.var] <= placed.keys()]:
+            placed[ready[0].var] = ready[0]
+            waiting.remove(ready[0])
+    return tuple(placed.values())
+
+
 def _with_inputs(
     part: relax.Var, value: Mapping[relax.Var, relax.Expr], parts: Collection[relax.Var]
 ) -> set[relax.Var]:
@@ -218,19 +250,6 @@ class _Order:
         mod = self.mod.clone()
         mod[self.func_name] = with_bindings(mod[self.func_name], self.bindings)
         return relax.transform.Normalize()(mod)
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether all that reads state comes before what writes over it; true of what ``FuseOps`` makes."""
-        base = same_bytes(self.bindings)
-        overwritten: set[relax.Expr] = set()
-        for at, binding in enumerate(self.bindings):
-            if any(base.get(var, var) in overwritten for var in variables_read(binding.value)):
-                return False
-            if (call := kernel_call(at, binding)) is not None:
-                written = [call.args[pair.input] for pair in inplace_pairs(self.mod[call.kernel])]
-                overwritten.update(base.get(var, var) for var in written)
-        return True
 
     @property
     def peak_bytes(self) -> int:

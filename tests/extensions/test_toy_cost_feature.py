@@ -78,10 +78,11 @@ def test_a_feature_reaches_a_trained_model_and_its_file(
         assert document["feature_set"] == f"{FEATURE_SET}+name_length"
         assert document["feature_names"][-1] == "name_length"
         predictor = read_model(toy).predictor
-        assert (
-            predictor.machine[0].num_features()
-            == read_model(plain).predictor.machine[0].num_features() + 1
+        learned, without = (
+            {booster.num_features() for booster in (*shared.machine, *shared.caches)}
+            for shared in (predictor.shared, read_model(plain).predictor.shared)
         )
+        assert learned == {count + 1 for count in without}
         assert np.isfinite(predictor.predict(data.table).time_us).all()
 
         # A model that does not know it leaves it out, the one that comes with the package too.

@@ -59,7 +59,7 @@ def test_environment_folder_threads_and_random_numbers_are_as_before(
 
 FIRST_CALL = """
 import os, sys, warnings
-import scipy.sparse, torch, tvm  # what they set by their imports is theirs
+import scipy.sparse, scipy.special, torch, tvm  # what they set by their imports is theirs
 import tvm_xengine as xe
 
 def state():

@@ -117,7 +117,7 @@ def _export() -> Schema:
     compared = {
         "name": TEXT,
         "arena_bytes": by_name(WHOLE),
-        **dict.fromkeys(("step_us", "energy_uj"), NUMBER),
+        **dict.fromkeys(("step_us", "energy_uj", "instructions"), NUMBER),
         **dict.fromkeys(("recomputed_ops", "transfers"), WHOLE),
     }
     return record(
