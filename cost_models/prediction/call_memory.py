@@ -30,7 +30,7 @@ _ELEMENT_BYTES = 4
 
 _PADDED_RATIO = 1.25
 """Blocks of channels are filled up with zeros, and results have partial sums beside them. Of 1.1, 1.25 and
-1.5 the smallest whose bound held for `_HELD` of the calls of families that were held out, locked ones apart."""
+1.5 the smallest whose bound held for `_HELD` of the calls of held-out families, locked ones apart."""
 
 _HELD = 0.95
 """Share of calls at or below the bound."""

@@ -22,11 +22,12 @@ from tvm_xengine.compiler.lean.forms import TimeLeft, best_forms, forms, least_v
 from tvm_xengine.compiler.lean.kernels import with_needed_variants
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
-from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels
+from tvm_xengine.compiler.plan_kernels import PlannedStep, plan_kernels, planned_as
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
+from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.messages import time_limit_message
@@ -46,6 +47,9 @@ _POOR_SHARE = 0.25
 the best of all gets the rest."""
 _LEAST_LEAN_S = 2.0
 """Leaner kernels get so long at least, half of it for a first plan: greedy schedules come within a second."""
+
+_AT_ONCE_S = 1.0
+"""Who interrupts waits for three seconds at most, of which a process takes one to end."""
 
 _NO_TIME_S = 1e-3
 """A time limit has to be more than nothing."""
@@ -85,7 +89,10 @@ def plan_costed(
     """
     check_energy(costed.problem.platform, options.objective)
     if costed.choice is CostChoice.ACTIVE:
-        costed = with_compared_kernels(costed, stores, reporter)
+        try:
+            costed = with_compared_kernels(costed, stores, reporter)
+        except KeyboardInterrupt:
+            return _at_once(costed, options)
     fitting, limits = with_needed_variants(costed, stores, reporter), options.limits
     limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     if may_take_other_form(options):
@@ -108,6 +115,15 @@ def plan_costed(
     except KeyboardInterrupt:
         planned = planned.interrupted()
     return _saying_what_changed(planned, "a step of the whole batch takes longer in these budgets")
+
+
+def _at_once(costed: CostedStep, options: PlanOptions) -> PlannedStep:
+    """What there is when an interrupt comes before the first search: a plan of any cost."""
+    clock = options.limits.clock
+    plan = any_plan(costed.problem, options.objective, processor_s=_AT_ONCE_S, clock=clock)
+    if plan is None:
+        raise KeyboardInterrupt
+    return planned_as(costed, plan).interrupted()
 
 
 def _in_leaner_form(

@@ -100,7 +100,7 @@ def test_an_interrupt_while_measuring_keeps_what_was_measured(
 def test_an_interrupt_of_active_costs_writes_the_best_so_far(
     command: tuple[str, ...], key: str, tmp_path: Path
 ) -> None:
-    """Kernels are measured once there is a first plan."""
+    """The first kernels are measured before the first search."""
     name, *options = command
     arguments = (name, "mlp", "--costs", "active", "--cache", "m.jsonl", "--json", "r.json")
     wait = once_measured(tmp_path / "m.jsonl")
