@@ -77,18 +77,19 @@ format: .stamp-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Python compiles a module where it is first imported; to compile all of them takes longer than the rest.
 .stamp-dev: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[dev]'
 	touch $@
 
 .stamp-embedded: .stamp-dev
-	$(BIN)/pip install --quiet --editable '.[dev,embedded]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[dev,embedded]'
 	touch $@
 
 .stamp-networks: .stamp-dev
-	$(BIN)/pip install --quiet --editable '.[dev,networks]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[dev,networks]'
 	touch $@
 
 clean:

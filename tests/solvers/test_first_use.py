@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from functools import cache
 
 import pytest
 
@@ -26,6 +27,13 @@ def tight() -> Problem:
     return pair(chain(3), 0.8, slow=2.0, link_gb_s=1.0)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ready is noted for one test, so that a thread of an earlier one notes nothing here."""
+    monkeypatch.setattr(first_use, "_searches_ready", cache(lambda: first_use.compile_searches()))
+    monkeypatch.setattr(first_use, "_packing_ready", cache(lambda: packing.compile_packing()))
+
+
 class Compiling:
     """Stands for a compiler that takes until it is let go."""
 
@@ -33,7 +41,6 @@ class Compiling:
         self.began, self.may_end = threading.Event(), threading.Event()
         monkeypatch.setattr(first_use, "compile_searches", self)
         monkeypatch.setattr(first_use, "_SILENT_S", silent_s)
-        first_use._searches_ready.cache_clear()
 
     def __call__(self) -> None:
         self.began.set()
@@ -88,7 +95,6 @@ def test_what_the_compiler_lacks_is_told_to_the_one_who_waits(
         raise MemoryError("Unable to allocate 137. MiB")
 
     monkeypatch.setattr(first_use, "compile_searches", compile_nothing)
-    first_use._searches_ready.cache_clear()
     with pytest.raises(MemoryError, match="137"):
         compile_searches_for(tight, "auto", Objective.COST)
 
@@ -97,7 +103,6 @@ def test_a_plan_waits_for_the_packing_of_its_layout_with_any_solver(
     tight: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = list[str]()
-    first_use._packing_ready.cache_clear()
     monkeypatch.setattr(packing, "compile_packing", lambda: packed.append("packed"))
     for _ in range(2):
         compile_plan_for(tight, "greedy", Objective.COST)
@@ -108,7 +113,6 @@ def test_a_small_plan_with_room_for_everything_reads_no_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     packed = list[str]()
-    first_use._packing_ready.cache_clear()
     monkeypatch.setattr(packing, "compile_packing", lambda: packed.append("packed"))
     compile_plan_for(pair(chain(3), 9.0, slow=2.0, link_gb_s=1.0), "auto", Objective.COST)
     assert not packed

@@ -22,7 +22,7 @@ def places(x, **options):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
 def test_the_order_is_that_of_a_stable_sort(dtype, descending):
     rng = np.random.default_rng(0)
-    for length in (1, 2, 3, 8, 65, 100, 257):
+    for length in (1, 2, 3, 8, 65, 100, 257) if dtype == "float32" else (2, 65, 257):
         x = rng.integers(0, 40, (2, length, 3)).astype(dtype)
         if "float" in dtype:
             x.reshape(-1)[:: max(length // 9, 2)] = [NAN, INF, -INF, -0.0][length % 4]

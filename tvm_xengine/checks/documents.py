@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeGuard, TypeVar, cast
 
 T = TypeVar("T")
@@ -29,14 +29,14 @@ def typed(cls: type[T], row: object) -> T:
     """
     if not isinstance(row, dict):
         raise TypeError(f"expected an object for a {cls.__name__}, got {_short(row)}")
-    hints = _hints(cast(Any, cls))
+    hints = _readers(cast(Any, cls))
     for each in fields(cast(Any, cls)):
         if each.init and each.name not in row and _is_required(each):
             raise KeyError(each.name)
     if unknown := [str(key) for key in row if key not in hints]:
         raise TypeError(f"a {cls.__name__} has no field {unknown[0]!r}; it has {', '.join(hints)}")
     try:
-        values = {key: typed_value(hints[key], value) for key, value in row.items()}
+        values = {key: hints[key](value) for key, value in row.items()}
     except TypeError as error:
         raise TypeError(f"{cls.__name__} {_short(row.get('name', ''))}: {error}") from error
     return cls(**values)
@@ -59,45 +59,58 @@ def _is_required(of: Field[Any]) -> bool:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _readers(cls: Any) -> dict[str, Callable[[Any], Any]]:
+    """How the fields of a dataclass are read."""
     hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls) if field.init}
+    return {field.name: _reader(hints[field.name]) for field in fields(cls) if field.init}
 
 
 def typed_value(hint: Any, value: object) -> Any:
     """`value` as the type that an annotation names; TypeError where it is another."""
+    return _reader(hint)(value)
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """The function that reads values of a type: files have many rows of few types."""
     arguments = typing.get_args(hint)
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in arguments:
-            return None
-        (hint,) = (each for each in arguments if each is not type(None))
-        return typed_value(hint, value)
+        (only,) = (_reader(each) for each in arguments if each is not type(None))
+        return lambda value: None if value is None and type(None) in arguments else only(value)
     if hint is Any:
-        return value
+        return lambda value: value
     if origin is tuple:
-        return _tuple(arguments, value)
+        return partial(_tuple, arguments)
     if origin is Mapping:
-        if not isinstance(value, dict):
-            raise TypeError(f"expected an object, got {_short(value)}")
-        return {key: typed_value(arguments[1], item) for key, item in value.items()}
+        return partial(_mapping, _reader(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint(value)
+        return hint
+    return partial(_scalar, hint)
+
+
+def _scalar(hint: type, value: object) -> object:
+    if type(value) is hint:
+        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if type(value) is not hint:
-        raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {_short(value)}")
-    return value
+    raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {_short(value)}")
+
+
+def _mapping(read: Callable[[Any], Any], value: object) -> dict[object, object]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {_short(value)}")
+    return {key: read(item) for key, item in value.items()}
 
 
 def _tuple(arguments: tuple[Any, ...], value: object) -> tuple[object, ...]:
     if not isinstance(value, list):
         raise TypeError(f"expected a list, got {_short(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(typed_value(arguments[0], item) for item in value)
+        return tuple(map(_reader(arguments[0]), value))
     if len(value) != len(arguments):
         raise TypeError(f"expected a list of {len(arguments)}, got {_short(value)}")
-    return tuple(typed_value(*pair) for pair in zip(arguments, value, strict=True))
+    return tuple(_reader(hint)(item) for hint, item in zip(arguments, value, strict=True))
 
 
 def _short(value: object) -> str:
