@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
+from tvm_xengine.data import npz
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
@@ -120,6 +121,19 @@ def test_data_that_does_not_fit_is_refused_with_what_the_model_takes(
     np.savez(tmp_path / "a.npz", **{**digits_like(), **change})
     with pytest.raises(InvalidDataError, match=said):
         load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
+def test_what_does_not_fit_is_refused_before_its_numbers_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = digits_like()
+    np.savez(tmp_path / "a.npz", x=arrays["x"].astype(str), y=arrays["y"])
+    np.savez(tmp_path / "b.npz", x=arrays["x"][:, :, 1:], y=arrays["y"])
+    np.savez(tmp_path / "c.npz", x=arrays["x"], y=arrays["y"][1:])
+    monkeypatch.setattr(npz, "read_arrays", lambda _path: pytest.fail("it was read"))
+    for name in "abc":
+        with pytest.raises(InvalidDataError, match=rf"{name}\.npz: "):
+            load_data(str(tmp_path / f"{name}.npz"), IMAGES)
 
 
 @pytest.mark.parametrize("source", ["absent.npz", "nothing", "no.such.module:data", "json:absent"])

@@ -37,6 +37,25 @@ class Wanted:
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
     hint: str = ""
 
+    @property
+    def batch(self) -> int:
+        """Samples that a step reads."""
+        return next(iter(self.inputs.values()))[0][0]
+
+    def of(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Shape and type of an input or target."""
+        return self.inputs[name] if name in self.inputs else self.targets[name]
+
+    def is_joined(self, name: str) -> bool:
+        """Whether a batch joins what several entries of each sample are."""
+        leading = self.of(name)[0][0]
+        return name in self.targets and leading != self.batch and leading % self.batch == 0
+
+    def of_sample(self, name: str) -> tuple[int, ...]:
+        """Shape of a sample."""
+        leading, *rest = self.of(name)[0]
+        return (leading // self.batch, *rest) if self.is_joined(name) else tuple(rest)
+
 
 def load_data(source: str, wanted: Wanted, classes: Sequence[str] = ()) -> Data:
     """The data that `source` names, by the names of the step's inputs and targets.
@@ -59,8 +78,10 @@ def load_data(source: str, wanted: Wanted, classes: Sequence[str] = ()) -> Data:
     elif path.is_dir():
         data = _images(path, wanted, classes)
     elif path.suffix.lower() == ".npz":
-        from tvm_xengine.data.npz import read_npz
+        from tvm_xengine.data.npz import declared_npz, read_npz
 
+        # What does not fit is refused before gigabytes of it are read.
+        _check_kinds(_named(declared_npz(path), wanted), wanted)
         data = read_npz(path)
     elif ":" in source and not path.exists():
         from tvm_xengine.data.function import call_data_function
@@ -71,29 +92,42 @@ def load_data(source: str, wanted: Wanted, classes: Sequence[str] = ()) -> Data:
             f"--data {source}: expected {DIGITS}, a .npz file, a folder of images, or"
             " package.module:function"
         )
-    data = data.renamed(list(wanted.inputs), list(wanted.targets))
-    return _fitting(data, wanted)
+    return _fitting(_named(data, wanted), wanted)
+
+
+def _named(data: Data, wanted: Wanted) -> Data:
+    return data.renamed(list(wanted.inputs), list(wanted.targets))
 
 
 def _fitting(data: Data, wanted: Wanted) -> Data:
     """The data in the shapes and types that the step reads; other shapes and values are refused."""
-    shapes = {**wanted.inputs, **wanted.targets}
-    batch = next(iter(wanted.inputs.values()))[0][0]
-    joined: set[str] = set()
+    _check_kinds(data, wanted)
     converted: list[dict[str, Array]] = []
     for arrays in (data.train, data.validation):
         part = {}
         for name, array in arrays.items():
-            (leading, *rest), dtype = shapes[name]
-            if name in wanted.targets and leading != batch and leading % batch == 0:
-                joined.add(name)
-                rest = [leading // batch, *rest]
+            shape, dtype = wanted.of(name)
+            samples = array.reshape(len(array), *wanted.of_sample(name))
+            if name in wanted.ranges and array.dtype.kind in "iub":
+                allowed = wanted.ranges[name].of_samples(shape, wanted.batch)
+                _check_range(data.source, name, samples, allowed)
+            part[name] = _as_type(data.source, name, array, dtype).reshape(samples.shape)
+        converted.append(part)
+    joined = frozenset(name for name in wanted.targets if wanted.is_joined(name))
+    return replace(data, train=converted[0], validation=converted[1], joined=joined)
+
+
+def _check_kinds(data: Data, wanted: Wanted) -> None:
+    """Refuse shapes and types that the step does not read, whatever the values are."""
+    for arrays in (data.train, data.validation):
+        for name, array in arrays.items():
+            rest, dtype = wanted.of_sample(name), wanted.of(name)[1]
             flat = name in wanted.targets and prod(array.shape[1:]) == prod(rest)
-            if array.shape[1:] != tuple(rest) and not flat:
+            if array.shape[1:] != rest and not flat:
                 hint = f"; {wanted.hint}" if wanted.hint and name in wanted.targets else ""
                 raise InvalidDataError(
                     f"{data.source}: {name} has samples of shape {array.shape[1:]}, the model takes"
-                    f" {tuple(rest)}{hint}"
+                    f" {rest}{hint}"
                 )
             if array.dtype.kind in "SUOcMm":
                 raise InvalidDataError(
@@ -104,13 +138,6 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                     f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype});"
                     f" convert them, as {name}.astype('{dtype}') does"
                 )
-            if name in wanted.ranges and array.dtype.kind in "iub":
-                allowed = wanted.ranges[name].of_samples(shapes[name][0], batch)
-                samples = array.reshape(len(array), *rest)
-                _check_range(data.source, name, samples, allowed)
-            part[name] = _as_type(data.source, name, array, dtype).reshape(len(array), *rest)
-        converted.append(part)
-    return replace(data, train=converted[0], validation=converted[1], joined=frozenset(joined))
 
 
 def _as_type(source: str, name: str, array: Array, dtype: str) -> Array:

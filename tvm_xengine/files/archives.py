@@ -45,6 +45,13 @@ _NUMPY = b"\x93NUMPY"
 """How a file with a single array begins, which is told apart below."""
 
 
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""By version of the format; another one is for names of fields beyond Latin-1."""
+
+
 def _require_different(names: Sequence[str]) -> None:
     """Refuse an archive with two members of a name, of which readers take the one or the other."""
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -61,6 +68,42 @@ def _require_room(archive: zipfile.ZipFile) -> None:
         )
 
 
+def _require_archive(file: Path) -> None:
+    require_regular_file(file)
+    with file.open("rb") as begun:
+        if begun.read(len(_NUMPY))[: len(_NUMPY)] != _NUMPY and not zipfile.is_zipfile(file):
+            raise ValueError("it is no zip file")  # which NumPy takes for a pickle
+
+
+def declared_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """Zeros in the shapes and types of the arrays of a ``.npz`` archive, which take no memory.
+
+    Only headers are read. What has none that is known is left out.
+
+    Raises
+    ------
+    DAMAGED_ARRAYS
+        If it is no archive, or a header is damaged or of objects.
+    """
+    _require_archive(file)
+    declared = {}
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                if member.read(len(_NUMPY)) != _NUMPY:
+                    continue
+                version = tuple(member.read(2))
+                if version in _HEADERS:
+                    shape, _, dtype = _HEADERS[version](member)
+                    if dtype.hasobject:
+                        raise ValueError(
+                            f"its member {name!r} holds objects, which loading executes"
+                        )
+                    zeros = np.broadcast_to(np.zeros((), dtype), shape)
+                    declared[name.removesuffix(".npy")] = zeros
+    return declared
+
+
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """The arrays of a ``.npz`` archive; pickled objects are refused, as loading them runs code.
 
@@ -70,10 +113,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
         If it is no archive, or a member is no plain array.
     """
     if isinstance(file, Path):
-        require_regular_file(file)
-        with file.open("rb") as begun:
-            if begun.read(len(_NUMPY))[: len(_NUMPY)] != _NUMPY and not zipfile.is_zipfile(file):
-                raise ValueError("it is no zip file")  # which NumPy takes for a pickle
+        _require_archive(file)
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         raise ValueError("it holds one array; expected a .npz archive of named arrays")
