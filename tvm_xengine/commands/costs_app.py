@@ -299,7 +299,10 @@ def calibrate(
         ),
     ] = None,
     time_limit: Annotated[
-        Count, Parameter(help="Seconds after which no more kernels are begun.")
+        Count,
+        Parameter(
+            help="Seconds after which no more kernels are begun; some are timed in any case."
+        ),
     ] = 150,
     compare: Annotated[
         Flag,

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm.target import Target
 
 from benchmarks.costs.calibrated import judge
 from tests.commands.in_process import run_command
 from tests.cost_models.models.test_adapted import CALL_US, SLOWER, US_PER_BYTE, elsewhere
+from tests.kernels.kernels import scale_and_shift
+from tvm_xengine.cost_models.calibration import calibrate
 from tvm_xengine.cost_models.calibration.calibrate import fit_machine
 from tvm_xengine.cost_models.calibration.calibration import (
     Calibration,
@@ -19,6 +22,7 @@ from tvm_xengine.cost_models.calibration.calibration import (
     read_calibration,
     write_calibration,
 )
+from tvm_xengine.cost_models.calibration.sweep import Sweep
 from tvm_xengine.cost_models.calibration.unadapted import unadapted
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
@@ -27,6 +31,7 @@ from tvm_xengine.cost_models.prediction.abstain import is_unknown
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, default_model
 from tvm_xengine.cost_models.prediction.prior import correction_of, predicted_on
 from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 UNKNOWN_CPU = '{"kind":"llvm","mcpu":"pentium4"}'
@@ -38,6 +43,22 @@ def calibration(**changes: object) -> Calibration:
         *(ColdCalls(CALL_US, US_PER_BYTE), 0.1, ("a", "b")),
     )
     return replace(found, **changes)
+
+
+def test_kernels_are_timed_though_making_them_used_up_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[str] = []
+    target = Target("llvm -mcpu=x86-64-v3")
+    kernels = tuple(prepare_kernel(scale_and_shift(n), target, f"k{n}") for n in range(1, 41))
+    monkeypatch.setattr(calibrate, "sweep_of", lambda *_: Sweep({}, kernels, {}))
+    monkeypatch.setattr(calibrate, "passing_libraries", lambda _: None)
+    monkeypatch.setattr(calibrate, "IsolatedTimer", lambda _: None)
+    monkeypatch.setattr(
+        calibrate, "measure_kernels", lambda part, *_, **__: timed.extend(k.key for k in part)
+    )
+    calibrate.time_sweep(target, tmp_path / "sweep.jsonl", limit_s=-1.0)
+    assert 8 <= len(set(timed)) < 40
 
 
 def test_a_sweep_finds_the_law_of_a_machine():
