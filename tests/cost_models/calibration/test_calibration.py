@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.target import Target
 
 from benchmarks.costs.calibrated import judge
 from tests.commands.in_process import run_command
@@ -32,6 +31,7 @@ from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, default_mo
 from tvm_xengine.cost_models.prediction.prior import correction_of, predicted_on
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 UNKNOWN_CPU = '{"kind":"llvm","mcpu":"pentium4"}'
@@ -49,7 +49,7 @@ def test_kernels_are_timed_though_making_them_used_up_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[str] = []
-    target = Target("llvm -mcpu=x86-64-v3")
+    target = resolve_target("llvm -mcpu=x86-64-v3")
     kernels = tuple(prepare_kernel(scale_and_shift(n), target, f"k{n}") for n in range(1, 41))
     monkeypatch.setattr(calibrate, "sweep_of", lambda *_: Sweep({}, kernels, {}))
     monkeypatch.setattr(calibrate, "passing_libraries", lambda _: None)
