@@ -202,3 +202,23 @@ def test_labels_that_do_not_fit_say_which_axis_holds_the_classes(tmp_path: Path)
     data = xe.training_data(training, str(tmp_path / "data.npz"))
     expected = float(module(tokens, labels).detach())
     assert float(step.step(**data.train)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_module_that_returns_its_loss_alone_is_exported_once_in_each_mode(
+    compile_step: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithLoss(nn.Linear):
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return functional.cross_entropy(functional.dropout(super().forward(x), 0.0), labels)
+
+    exported, export = list[bool](), torch.export.export
+
+    def counted(module: nn.Module, *given: Any, **options: Any) -> Any:
+        exported.append(module.training)
+        return export(module, *given, **options)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    module, batch = WithLoss(4, 3), (torch.randn(5, 4), torch.arange(5) % 3)
+    step = compile_step(module, batch, optimizer=xe.SGD(0.1))
+    assert len(exported) == 2
+    assert float(step(*batch)) == pytest.approx(float(module(*batch)), rel=1e-6)

@@ -70,6 +70,8 @@ def _module_source(
         plain = module_source(module, inputs, None, (), loss_inside=False)
         if not _returns_loss(plain):
             return plain, inferred_loss(plain.training)
+        if _is_loss_itself(plain):
+            return plain, ModelLoss()
         return module_source(module, inputs, None, (), loss_inside=True), ModelLoss()
     given = _example_targets(module, inputs, loss, targets)
     try:
@@ -94,6 +96,12 @@ def _returns_loss(source: Source) -> bool:
     made = source.restore(outputs)
     named = made.get("loss") if isinstance(made, Mapping) else getattr(made, "loss", None)
     return named is not None and not named.ty.ndim
+
+
+def _is_loss_itself(source: Source) -> bool:
+    """Whether a model that returns its loss returns nothing else, so that it need not be traced again."""
+    outputs = outputs_of(source.training.main)
+    return len(outputs) == source.outputs == 1 and source.restore(outputs) is outputs[0]
 
 
 def _example_targets(
