@@ -33,7 +33,7 @@ def test_a_long_prefix_leaves_something_of_the_kernel() -> None:
     assert kernel_identifier("p" * 80, MANY).removeprefix("p" * 80 + "_") == "slice_backward7"
 
 
-@pytest.mark.parametrize("word", ["for", "math", "stdint", "log", "test", "all", "check"])
+@pytest.mark.parametrize("word", ["for", "int", "math", "stdint", "log", "test", "all", "check"])
 def test_no_package_is_called_by_a_word_that_others_use(word: str) -> None:
     """`math.h` would hide that of C, `check_ctx` is a function, and CMake has a target `all`."""
     assert package_name(f"models/{word}.onnx") == f"net_{word}"
