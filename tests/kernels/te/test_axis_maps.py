@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 from tvm import te
 
 from tests.kernels.kernels import NATIVE, run_kernel
@@ -53,6 +58,45 @@ def test_the_way_back_is_the_transpose(method, rounding, coordinates, sizes):
         np.testing.assert_allclose(forward.sum(1), 1, atol=1e-5)
 
 
+HALVES = {
+    "floor": lambda x: math.floor(x),
+    "ceil": lambda x: math.ceil(x),
+    "round": lambda x: math.floor(x + Fraction(1, 2)),
+    "round_prefer_floor": lambda x: math.ceil(x - Fraction(1, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rounding", HALVES)
+def test_halfway_between_two_inputs_both_kernels_take_the_same(rounding, dtype):
+    how = options("nearest_neighbor", rounding, "half_pixel")
+    for size, out_size in (6, 5), (4, 6), (4, 5), (30_000, 40_000):
+        places = [
+            min(
+                max(
+                    HALVES[rounding](Fraction((2 * q + 1) * size, 2 * out_size) - Fraction(1, 2)), 0
+                ),
+                size - 1,
+            )
+            for q in range(out_size)
+        ]
+        x, dy = np.arange(size, dtype=dtype), np.arange(out_size, dtype=dtype)
+        given = te.placeholder((1, 1, size), dtype, name="x")
+        gradient = te.placeholder((1, 1, out_size), dtype, name="dy")
+        (y,) = run_kernel(
+            te.create_prim_func([given, resize(given, size=(out_size,), **how)]),
+            NATIVE,
+            x[None, None],
+        )
+        (dx,) = run_kernel(
+            te.create_prim_func([gradient, resize_backward(gradient, shape=(1, 1, size), **how)]),
+            NATIVE,
+            dy[None, None],
+        )
+        np.testing.assert_array_equal(y[0, 0], x[places])
+        np.testing.assert_array_equal(dx[0, 0], np.bincount(places, dy, minlength=size))
+
+
 @pytest.mark.parametrize(("size", "out_size"), [*SIZES, *MORE_SIZES])
 def test_means_of_adaptive_windows_and_their_transpose(size, out_size):
     expected = np.zeros((out_size, size))
@@ -94,3 +138,19 @@ def test_halves_are_mapped_in_single_precision():
     x = te.placeholder((1, 2, 4), "float16", name="x")
     maps = [Interpolation(**options("linear", "", "half_pixel")).along(4, 8)]
     assert str(map_axes(x, maps, "float32").dtype) == "float16"
+
+
+def test_windows_of_a_long_axis_are_counted_beyond_32_bits():
+    x = torch.rand(1, 1, 100_000, requires_grad=True)
+    wanted = functional.adaptive_avg_pool1d(x, 70_001)
+    dy = torch.rand(wanted.shape)
+    wanted.backward(dy)
+    data, gradient = (te.placeholder(one.shape, "float32", name="x") for one in (x, dy))
+    made = adaptive_avg_pool(data, output_size=(70_001,))
+    back = adaptive_avg_pool_backward(gradient, data_shape=tuple(x.shape))
+    for given, result, value, expected in (
+        (data, made, x.detach(), wanted.detach()),
+        (gradient, back, dy, x.grad),
+    ):
+        (found,) = run_kernel(te.create_prim_func([given, result]), NATIVE, value.numpy())
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6)

@@ -49,6 +49,11 @@ def _several(
     return draw_case
 
 
+def _clamp(*tensors: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own gradient fails where the bounds have different shapes and more axes than `x`."""
+    return torch.clamp(*torch.broadcast_tensors(*tensors))
+
+
 def _running_extreme(draw: Draw) -> Case:
     shape = (2, draw.integer(1, 4), 3)
     axis, largest = draw.axis(len(shape)), draw.flag()
@@ -154,7 +159,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "clamp": [_unary("clamp", torch.clamp, -1.0, 1.5), _unary("clamp", torch.clamp, 2.0, -1.0)],
     "clamp_max": _two("clamp_max", torch.clamp_max),
     "clamp_min": _two("clamp_min", torch.clamp_min),
-    "clamp_to": [_several("clamp_to", torch.clamp, 3)],
+    "clamp_to": [_several("clamp_to", _clamp, 3)],
     "copysign": _two("copysign", torch.copysign),
     "digamma": [_unary("digamma", torch.digamma, low=0.5)],
     "elu": [_unary("elu", _elu, 1.5, 1.25, 0.5)],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 import tvm
@@ -82,8 +83,10 @@ class _Band:
     offset: int
     divisor: int
 
-    def __call__(self, q: Expr) -> Expr:
-        return tvm.tirx.floordiv(q * self.step + self.offset, self.divisor)
+    def __call__(self, q: Expr, count: int) -> Expr:
+        """The beginning for output `q` of `count`."""
+        wide = whole(q, count * self.step + abs(self.offset))
+        return tvm.tirx.floordiv(wide * self.step + self.offset, self.divisor).astype("int32")
 
     def starts(self, count: int) -> np.ndarray:
         """The beginnings for all outputs."""
@@ -100,9 +103,19 @@ class _Band:
             (2 * (size - 1), max(2 * (len(first) - 1), 1)),
         ):
             offset = int(np.min((first + 1) * divisor - 1 - q * step))
-            band = cls(step, offset, divisor)
+            common = gcd(step, divisor)
+            band = cls(step // common, offset // common, divisor // common)
             found.append((int(np.sum(first - band.starts(len(first)))), band))
         return min(found, key=lambda one: one[0])[1]
+
+
+def whole(q: Expr, most: int) -> Expr:
+    """A loop variable in a type that holds whole numbers up to `most`."""
+    return q.astype("int64") if most > _MOST_INT32 else q
+
+
+_MOST_INT32 = 2**31 - 1
+"""The type of loop variables."""
 
 
 def map_axes(data: te.Tensor, maps: Sequence[AxisMap], dtype: str) -> te.Tensor:
@@ -138,7 +151,7 @@ def _mapped(data: te.Tensor, axis: int, along: AxisMap, dtype: str) -> te.Tensor
     shape = [*data.shape[:axis], along.out_size, *data.shape[axis + 1 :]]
 
     def read(i: Sequence[Var], tap: Expr | int) -> Expr:
-        p = band(i[axis]) + tap
+        p = band(i[axis], along.out_size) + tap
         inside = p if is_inside else te.max(te.min(p, along.size - 1), 0)
         return data(*i[:axis], inside, *i[axis + 1 :])
 
@@ -150,7 +163,7 @@ def _mapped(data: te.Tensor, axis: int, along: AxisMap, dtype: str) -> te.Tensor
     zero, one = tvm.tirx.const(0, dtype), tvm.tirx.const(1, dtype)
 
     def weight_of(k: Var, q: Var) -> Expr:
-        p = band(q) + k
+        p = band(q, along.out_size) + k
         share = along.share(q, p, dtype)
         if is_inside:
             return share

@@ -11,7 +11,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, whole
 from tvm_xengine.kernels.te.indexing.positions import unravel
 from tvm_xengine.kernels.te.pointwise.function import isnan
 from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
@@ -286,8 +286,9 @@ def _means(size: int, out_size: int) -> AxisMap:
     q = np.arange(out_size)
 
     def share(q: Expr, p: Expr, dtype: str) -> Expr:
-        first = tvm.tirx.floordiv(q * size, out_size)
-        end = tvm.tirx.floordiv((q + 1) * size + out_size - 1, out_size)
+        wide = whole(q, (size + 1) * (out_size + 1))
+        first = tvm.tirx.floordiv(wide * size, out_size)
+        end = tvm.tirx.floordiv((wide + 1) * size + out_size - 1, out_size)
         covered = tvm.tirx.all(p >= first, p < end)
         return tvm.tirx.Select(covered, (end - first).astype(dtype), tvm.tirx.const(0, dtype))
 

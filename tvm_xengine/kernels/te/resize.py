@@ -6,7 +6,6 @@ the border mean the element at the border.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +15,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr
 
-from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, whole
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,12 @@ class Interpolation:
 
     def along(self, size: int, out_size: int) -> AxisMap:
         """The map of an axis from `size` to `out_size` elements."""
-        source, margin = self._numbers(size, out_size)
         before, behind = self._reach
-        low, high = (
-            np.asarray(self._base(source + shift * margin, np.floor), np.int64) for shift in (-1, 1)
-        )
+        if self.method == "nearest_neighbor":
+            low = high = self._nearest(np.arange(out_size), size, out_size)
+        else:
+            source, margin = self._numbers(size, out_size)
+            low, high = (np.floor(source + shift * margin).astype(np.int64) for shift in (-1, 1))
 
         def share(q: Expr, p: Expr, dtype: str) -> Expr:
             zero = tvm.tirx.const(0, dtype)
@@ -73,10 +73,12 @@ class Interpolation:
 
     def _taps(self, q: Expr, size: int, out_size: int, dtype: str) -> list[tuple[Expr, Expr]]:
         """Pairs (position, weight) for one output element; positions inside the input."""
-        source = self._source(q.astype(dtype), size, out_size)
-        base = self._base(source, te.floor)
         if self.method == "nearest_neighbor":
-            return [(_clamped(base.astype("int32"), size), tvm.tirx.const(1, dtype))]
+            # Twice the numerator, and a unit beside it.
+            position = self._nearest(whole(q, 6 * size * out_size), size, out_size).astype("int32")
+            return [(_clamped(position, size), tvm.tirx.const(1, dtype))]
+        source = self._source(q.astype(dtype), size, out_size)
+        base = te.floor(source)
         weights = self._weights(source - base, dtype)
         first = base.astype("int32") - self._reach[0]
         if self.exclude_outside and self.method == "cubic":
@@ -101,21 +103,31 @@ class Interpolation:
         is_exact = denominator & (denominator - 1) == 0 and denominator * size < 2**20
         return source, (np.abs(source) + 1) * (0.0 if is_exact else 2.0**-22)
 
-    def _base(self, source: Any, floor: Callable[[Any], Any]) -> Any:
-        """The input at or before a position, or the nearest one, as a number that is whole."""
-        if self.method != "nearest_neighbor":
-            return floor(source)
-        # TVM's own resize leaves this much room, so that 1.9999999 is 2.
-        slack = 1e-5
+    def _nearest(self, q: Any, size: int, out_size: int) -> Any:
+        """The input that output `q` takes, in whole numbers.
+
+        In floats a position halfway between two inputs falls to one of them in one kernel and to the other
+        in the next, as their compiled code rounds.
+        """
+        if self.coordinates == "align_corners":
+            position, unit = q * (size - 1), max(out_size - 1, 1)
+        elif self.coordinates == "asymmetric":
+            position, unit = q * size, out_size
+        elif self.coordinates == "tf_half_pixel_for_nn":
+            position, unit = (q * 2 + 1) * size, 2 * out_size
+        elif self.coordinates == "pytorch_half_pixel" and out_size == 1:
+            position, unit = q * 0, 1
+        else:
+            position, unit = (q * 2 + 1) * size - out_size, 2 * out_size
         match self.rounding:
             case "floor":
-                return floor(source + slack)
+                return position // unit
             case "ceil":
-                return -floor(slack - source)
+                return -(-position // unit)
             case "round_prefer_floor":
-                return -floor(0.5 - source)
+                return -((unit - position * 2) // (2 * unit))
             case _:  # a half goes up
-                return floor(source + 0.5)
+                return (position * 2 + unit) // (2 * unit)
 
     def _source(self, q: Any, size: int, out_size: int) -> Any:
         """Where in the input an output element lies."""
