@@ -38,11 +38,12 @@ _HELD = 0.95
 
 @dataclass(frozen=True)
 class CallMemory:
-    """A library lays the tensors of some calls out otherwise, in temporary memory.
+    """A library copies the tensors of some calls into another layout, in temporary memory.
 
-    Typical is a copy of each, or an amount, whichever is nearer for calls of the same kind: most kinds of
-    convolutions are laid out anew, most products read tensors as they are. The bound is a copy of each with
-    padding, and what the calls that it learned from need beside them, all but one of twenty.
+    The typical value is the size of all tensors, or the median of calls of the same kind where that is
+    nearer: most convolutions copy their tensors, most matrix products read them in place. The bound is
+    the size of all tensors with padding, and a constant; it is enough for `_HELD` of the calls that it
+    learned from.
     """
 
     name: str = "copies of tensors"
@@ -70,7 +71,7 @@ class CallMemoryPredictor:
     Attributes
     ----------
     amounts_bytes
-        By kind of call, where that says more than copies of all tensors.
+        The median of each kind of call where it is nearer than the size of all tensors.
     """
 
     beside_bytes: float

@@ -80,8 +80,10 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return lambda value: None if value is None and type(None) in arguments else only(value)
     if hint is Any:
         return lambda value: value
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return partial(_items, _reader(arguments[0]))
     if origin is tuple:
-        return partial(_tuple, arguments)
+        return partial(_tuple, tuple(map(_reader, arguments)))
     if origin is Mapping:
         return partial(_mapping, _reader(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -103,14 +105,18 @@ def _mapping(read: Callable[[Any], Any], value: object) -> dict[object, object]:
     return {key: read(item) for key, item in value.items()}
 
 
-def _tuple(arguments: tuple[Any, ...], value: object) -> tuple[object, ...]:
+def _items(read: Callable[[Any], Any], value: object) -> tuple[object, ...]:
     if not isinstance(value, list):
         raise TypeError(f"expected a list, got {_short(value)}")
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(map(_reader(arguments[0]), value))
-    if len(value) != len(arguments):
-        raise TypeError(f"expected a list of {len(arguments)}, got {_short(value)}")
-    return tuple(_reader(hint)(item) for hint, item in zip(arguments, value, strict=True))
+    return tuple(map(read, value))
+
+
+def _tuple(readers: tuple[Callable[[Any], Any], ...], value: object) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, got {_short(value)}")
+    if len(value) != len(readers):
+        raise TypeError(f"expected a list of {len(readers)}, got {_short(value)}")
+    return tuple(read(item) for read, item in zip(readers, value, strict=True))
 
 
 def _short(value: object) -> str:

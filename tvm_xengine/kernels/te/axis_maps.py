@@ -21,6 +21,14 @@ from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
 Share = Callable[[Expr, Expr, str], Expr]
 """The weight of input p in output q, from q, p and the type of the weight."""
 
+_MOST_INT32 = 2**31 - 1
+"""Loop variables are int32."""
+
+
+def widened(q: Expr, most: int) -> Expr:
+    """A loop variable in a type that holds integers up to `most`."""
+    return q.astype("int64") if most > _MOST_INT32 else q
+
 
 @dataclass(frozen=True)
 class AxisMap:
@@ -85,7 +93,7 @@ class _Band:
 
     def __call__(self, q: Expr, count: int) -> Expr:
         """The beginning for output `q` of `count`."""
-        wide = whole(q, count * self.step + abs(self.offset))
+        wide = widened(q, count * self.step + abs(self.offset))
         return tvm.tirx.floordiv(wide * self.step + self.offset, self.divisor).astype("int32")
 
     def starts(self, count: int) -> np.ndarray:
@@ -107,15 +115,6 @@ class _Band:
             band = cls(step // common, offset // common, divisor // common)
             found.append((int(np.sum(first - band.starts(len(first)))), band))
         return min(found, key=lambda one: one[0])[1]
-
-
-def whole(q: Expr, most: int) -> Expr:
-    """A loop variable in a type that holds whole numbers up to `most`."""
-    return q.astype("int64") if most > _MOST_INT32 else q
-
-
-_MOST_INT32 = 2**31 - 1
-"""The type of loop variables."""
 
 
 def map_axes(data: te.Tensor, maps: Sequence[AxisMap], dtype: str) -> te.Tensor:

@@ -11,7 +11,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, whole
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, widened
 from tvm_xengine.kernels.te.indexing.positions import unravel
 from tvm_xengine.kernels.te.pointwise.function import isnan
 from tvm_xengine.relax_ir.kernel_attributes import KEPT_ATTR
@@ -286,7 +286,7 @@ def _means(size: int, out_size: int) -> AxisMap:
     q = np.arange(out_size)
 
     def share(q: Expr, p: Expr, dtype: str) -> Expr:
-        wide = whole(q, (size + 1) * (out_size + 1))
+        wide = widened(q, (size + 1) * (out_size + 1))
         first = tvm.tirx.floordiv(wide * size, out_size)
         end = tvm.tirx.floordiv((wide + 1) * size + out_size - 1, out_size)
         covered = tvm.tirx.all(p >= first, p < end)

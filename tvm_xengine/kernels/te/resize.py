@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr
 
-from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, whole
+from tvm_xengine.kernels.te.axis_maps import AxisMap, map_axes, widened
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ class Interpolation:
     def _taps(self, q: Expr, size: int, out_size: int, dtype: str) -> list[tuple[Expr, Expr]]:
         """Pairs (position, weight) for one output element; positions inside the input."""
         if self.method == "nearest_neighbor":
-            # Twice the numerator, and a unit beside it.
-            position = self._nearest(whole(q, 6 * size * out_size), size, out_size).astype("int32")
+            # `_nearest` doubles the numerator, below 2 * size * out_size, and adds the denominator.
+            wide = widened(q, 6 * size * out_size)
+            position = self._nearest(wide, size, out_size).astype("int32")
             return [(_clamped(position, size), tvm.tirx.const(1, dtype))]
         source = self._source(q.astype(dtype), size, out_size)
         base = te.floor(source)
@@ -104,10 +105,9 @@ class Interpolation:
         return source, (np.abs(source) + 1) * (0.0 if is_exact else 2.0**-22)
 
     def _nearest(self, q: Any, size: int, out_size: int) -> Any:
-        """The input that output `q` takes, in whole numbers.
+        """The input that output `q` takes, before clamping, in exact integer arithmetic.
 
-        In floats a position halfway between two inputs falls to one of them in one kernel and to the other
-        in the next, as their compiled code rounds.
+        In floating point, two kernels may round a position halfway between two inputs differently.
         """
         if self.coordinates == "align_corners":
             position, unit = q * (size - 1), max(out_size - 1, 1)
