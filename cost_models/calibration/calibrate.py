@@ -53,7 +53,7 @@ def time_sweep(
 ) -> tuple[Sweep, Times]:
     """Time kernels of the sweep until all are done or the time is over.
 
-    To make the kernels takes half a minute of it. The first of them, enough for a fit, are timed in any case.
+    Making the kernels takes about half a minute of it. The first of them, enough for a fit, are always timed.
 
     Parameters
     ----------
