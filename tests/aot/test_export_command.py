@@ -58,6 +58,7 @@ def test_a_package_lies_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert (out / "mlp_plan.json").exists()
 
 
+@pytest.mark.slow
 def test_a_work_limit_gives_the_same_package_byte_for_byte(tmp_path: Path) -> None:
     order = (*MLP[:-2], "--target", "cortex-m7", "--regions", "sram=40KiB,psram=256KiB")
     limits = ("--work-limit", "0.5", "--objective", "makespan")

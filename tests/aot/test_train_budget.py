@@ -171,6 +171,7 @@ def test_no_subset_that_fits_the_flash_with_its_code_has_a_greater_score(
             assert found.choice.bound >= best
 
 
+@pytest.mark.slow
 def test_a_choice_leaves_flash_for_the_code_of_what_it_chose(tmp_path: Path) -> None:
     need_tools("cortex-m4")
     everything = prepare_export(*training_of(tuple(SCORES)), options("sram=1MiB"), lambda _: None)
@@ -206,6 +207,7 @@ def test_code_that_is_too_much_is_a_fact_and_closes_the_gap(
     assert not found.is_nearly_refused
 
 
+@pytest.mark.slow
 def test_code_that_is_nearly_small_enough_leaves_a_gap_that_time_does_not_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_function_that_is_called_computes_the_bits_of_one_that_is_written_out(
     assert len(called.source) < len(written.source)
 
 
+@pytest.mark.slow
 def test_a_package_for_size_has_the_polynomial_of_an_exponential_once(tmp_path: Path) -> None:
     """It is in softmax, tanh and the loss; instructions are counted where it is called, too."""
     need_tools("host")

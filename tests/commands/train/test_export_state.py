@@ -110,8 +110,7 @@ FROZEN = ("--freeze", "conv", "w", "bias")
     [
         (convolutional, FROZEN),
         (external, ()),
-        (shared, ()),
-        (tied, ()),
+        *(pytest.param(each, (), marks=pytest.mark.slow) for each in (shared, tied)),
         pytest.param(convolutional, (), marks=pytest.mark.slow),
         *(pytest.param(each, FROZEN, marks=pytest.mark.slow) for each in (external, shared, tied)),
     ],

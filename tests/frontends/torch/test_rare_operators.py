@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.databases.torch_judge import judge
 from tests.databases.torch_samples import Sample
 from tests.databases.verdict import Status
-from tests.shares import share
+from tests.shares import first, share
 from tests.training.autograd import Operator, exported, worst_gradient_error
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.training.build import build_training_step
@@ -315,7 +315,7 @@ def test_a_gradient_that_pytorch_lacks_is_refused() -> None:
         build_training_step(exported(module, torch.randn(3, 2)))
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("align_corners", first(1, [False, True]))
 def test_places_on_pixels_and_bounds_have_the_derivatives_of_pytorch(align_corners: bool) -> None:
     """The identity, with which spatial transformers begin, puts every place at a kink."""
 

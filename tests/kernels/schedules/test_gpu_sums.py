@@ -85,7 +85,9 @@ def test_threads_share_each_sum(case: tuple[tuple[int, ...], tuple[int, ...]]) -
     assert "__shfl_down_sync" in source or "__syncthreads" in source
 
 
-@pytest.mark.parametrize("sums", [(18,), (3, 7), (2,), (33,)])
+@pytest.mark.parametrize(
+    "sums", [(18,), *(pytest.param(s, marks=pytest.mark.slow) for s in ((3, 7), (2,), (33,)))]
+)
 @pytest.mark.parametrize("is_row", [True, False])
 def test_threads_that_have_no_sum_write_nothing(
     sums: tuple[int, ...], is_row: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,7 +40,14 @@ def loops(func):
 
 @pytest.mark.parametrize("description", [NATIVE, TWO_CORES, BASELINE, "c"])
 @pytest.mark.parametrize(
-    "shape", [(3, 5, 4, 4), (2, 6, 7, 7), (4, 8, 1, 3), (1, 2, 31, 2), (6, 1, 5, 9)]
+    "shape",
+    [
+        *((3, 5, 4, 4), (2, 6, 7, 7)),
+        *(
+            pytest.param(shape, marks=pytest.mark.slow)
+            for shape in ((4, 8, 1, 3), (1, 2, 31, 2), (6, 1, 5, 9))
+        ),
+    ],
 )
 def test_kernels_compute_the_same_with_longer_rows(shape, description):
     x, dy = tensor("x", *shape), tensor("dy", *shape)

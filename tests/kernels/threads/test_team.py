@@ -19,6 +19,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
+from tests.shares import first
 from tvm_xengine.kernels.threads.running import may_spin, while_kernels_run
 from tvm_xengine.kernels.threads.team import (
     _HOOK,
@@ -119,7 +120,7 @@ def test_several_threads_have_a_team_each(parallel_library: Path) -> None:
 
 @needs_openmp
 @pytest.mark.skipif((os.cpu_count() or 1) == 1, reason="needs two cores")
-@pytest.mark.parametrize("most", [None, "1"])
+@pytest.mark.parametrize("most", first(1, [None, "1"]))
 def test_the_environment_says_how_many_threads_there_are(most: str | None) -> None:
     program = """
         import ctypes, json, os, threading
