@@ -23,6 +23,12 @@ STAGES = "library_stage"
 IS_LIBRARY, LIBRARY_VECTOR = "is_library", f"{STAGES}_vector"
 """Names of features: whether a kernel calls a library, and the width of the vectors of the library's code."""
 
+_TOUCHED = ("log_touched_per_l1", "log_machine_l1")
+"""Names of features: what accesses of known places touch, as a share of a cache, and its size; logarithms."""
+
+_LOOKED_UP = ("gather_per_work", "element_bytes")
+"""The same: accesses whose place is an element of another tensor, and the bytes of each."""
+
 
 @dataclass(frozen=True)
 class KernelFeatures:
@@ -35,7 +41,7 @@ class KernelFeatures:
     work
         Executions of statements, the unit of the rate that models predict.
     flops, moved_bytes
-        Arithmetic operations, and bytes of the tensors it reads and writes.
+        Arithmetic operations, and bytes of the tensors it reads and writes, in full.
     """
 
     names: tuple[str, ...]
@@ -66,6 +72,20 @@ class FeatureTable:
 
     def __len__(self) -> int:
         return len(self.work)
+
+    @property
+    def touched_bytes(self) -> NDArray[np.float64]:
+        """Bytes of its tensors that one call reads or writes, (rows,).
+
+        Slices and look-ups touch a part. What a library call touches only the library knows: all counts.
+        """
+        if not {*_TOUCHED, *_LOOKED_UP, IS_LIBRARY} <= {*self.names}:
+            return self.moved_bytes
+        per_cache, cache = map(self.column, _TOUCHED)
+        look_ups, element_bytes = map(self.column, _LOOKED_UP)
+        touched = 2.0**per_cache * (2.0**cache - 1) + look_ups * self.work * element_bytes
+        is_generated = self.column(IS_LIBRARY) == 0
+        return np.where(is_generated, np.minimum(touched, self.moved_bytes), self.moved_bytes)
 
     def take(self, rows: Iterable[int]) -> FeatureTable:
         """These rows only."""

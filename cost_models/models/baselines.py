@@ -80,7 +80,7 @@ class RooflinePredictor:
         threads = np.maximum(1.0, table.column("threads"))
         compute = table.flops / (self.flops_per_us * lanes**self.lane_exponent * threads)
         return np.asarray(
-            np.maximum(compute, table.moved_bytes / self.bytes_per_us) + self.overhead_us
+            np.maximum(compute, table.touched_bytes / self.bytes_per_us) + self.overhead_us
         )
 
     def predict(self, table: FeatureTable) -> Prediction:

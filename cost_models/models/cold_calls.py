@@ -28,7 +28,7 @@ class ColdCalls:
 
     def extra_us(self, table: FeatureTable) -> NDArray[np.float64]:
         """What is added to the times with hot caches, (rows,)."""
-        return np.asarray(self.call_us + self.us_per_byte * table.moved_bytes)
+        return np.asarray(self.call_us + self.us_per_byte * table.touched_bytes)
 
 
 FROM_MEMORY = ColdCalls(1.6, 1.9e-5)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import te, topi
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.statements import statements_of
+from tvm_xengine.cost_models.features.table import table_of
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 
@@ -58,3 +60,20 @@ def test_an_unrolled_run_of_stores_counts_in_full():
     statements = statements_of(kernel.func)
     multiplied = sum(s.executions * s.store.lanes * s.ops["multiply"] for s in statements)
     assert multiplied >= 64**3
+
+
+def test_slices_and_look_ups_touch_a_part_of_their_tensors():
+    table = te.placeholder((5000, 64), "float32", name="table")
+    places = te.placeholder((12,), "int64", name="places")
+    found = [
+        features(te.create_prim_func([*inputs, made]))
+        for inputs, made in (
+            ((table, places), topi.take(table, places, axis=0)),
+            ((table,), topi.strided_slice(table, [100, 0], [130, 64])),
+            ((table,), topi.nn.relu(table)),
+        )
+    ]
+    rows_bytes = [12 * 64 * 4, 30 * 64 * 4, 5000 * 64 * 4]
+    touched = table_of(found).touched_bytes
+    np.testing.assert_allclose(touched, np.multiply(rows_bytes, 2), rtol=0.05)
+    assert (touched <= [each.moved_bytes for each in found]).all()
