@@ -2,16 +2,17 @@
 
     python -m benchmarks.embedded.kernels.compare [CMSIS_DSP]
 
-CMSIS_DSP is a folder with the sources of CMSIS-DSP, such as `pip download --no-binary :all: cmsisdsp`
-brings; its matrix functions then make up the dense layer on Cortex-M, too. Each kernel runs once on each
-target, and the results are compared. The rows replace those in
-`benchmarks/results/kernel_instructions.jsonl`, and the table is written anew.
+CMSIS_DSP is a folder with the sources of CMSIS-DSP, whose matrix functions make up the dense layer on
+Cortex-M, too; pip downloads them where none is given. Each kernel runs once on each target, and the results
+are compared. The rows replace those in `benchmarks/results/kernel_instructions.jsonl`, and the table is
+written anew. Nothing is written where a compiler, an emulator or the sources are missing.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from tvm_xengine.relax_ir.signature import TRAIN_STEP
 
 HERE = Path(__file__).parent
 TABLE = "kernel_instructions"
+CMSIS_DSP = "1.10.3"
 TARGETS = ("cortex-m4", "cortex-m7", "cortex-m55", "rv32imafc")
 Shape = tuple[int, ...]
 
@@ -171,6 +173,17 @@ class Other:
 BY_HAND = Other([HERE / "by_hand.c"])
 
 
+def downloaded(folder: Path) -> Path:
+    """The sources of CMSIS-DSP in `folder`, from its package for Python."""
+    package = f"cmsisdsp=={CMSIS_DSP}"
+    command = ["pip", "download", "--quiet", "--no-deps", "--no-binary", "cmsisdsp", package]
+    if subprocess.run([sys.executable, "-m", *command, "--dest", folder], check=False).returncode:
+        sys.exit(f"pip cannot download {package}; give a folder with the sources of CMSIS-DSP")
+    with tarfile.open(folder / f"cmsisdsp-{CMSIS_DSP}.tar.gz") as sources:
+        sources.extractall(folder, filter="data")
+    return folder / f"cmsisdsp-{CMSIS_DSP}"
+
+
 def cmsis_dsp(folder: Path) -> Other:
     """The matrix functions of CMSIS-DSP, loops unrolled as its makers advise for cores without vectors."""
     matrix = [f"MatrixFunctions/arm_mat_{name}_f32.c" for name in ("init", "mult", "trans")]
@@ -209,14 +222,14 @@ def counted(
     return generated, by_hand
 
 
-def rows(targets: Sequence[str], dsp: Other | None = None) -> Sequence[Mapping[str, record.Cell]]:
+def rows(dsp: Other) -> Sequence[Mapping[str, record.Cell]]:
     """One row for each kernel: instructions on each target."""
     made = []
     for name, layer in LAYERS.items():
-        kernels = {target: kernels_of(layer, target) for target in targets}
+        kernels = {target: kernels_of(layer, target) for target in TARGETS}
         for part in layer.parts:
             row: dict[str, record.Cell] = {"layer": name, "kernel": part.by_hand.partition("_")[2]}
-            for target in targets:
+            for target in TARGETS:
                 with tempfile.TemporaryDirectory() as folder:
                     given = (
                         kernels[target][part.by_hand],
@@ -226,7 +239,7 @@ def rows(targets: Sequence[str], dsp: Other | None = None) -> Sequence[Mapping[s
                         Path(folder),
                     )
                     row[target], row[f"{target} by hand"] = counted(*given)
-                    if dsp is not None and target.startswith("cortex"):
+                    if target.startswith("cortex"):
                         is_dense = "DENSE" in layer.macros
                         row[f"{target} CMSIS-DSP"] = counted(*given, dsp)[1] if is_dense else None
             made.append(row)
@@ -235,12 +248,14 @@ def rows(targets: Sequence[str], dsp: Other | None = None) -> Sequence[Mapping[s
 
 def main(sources: Sequence[str]) -> None:
     """Count, and write the table."""
-    dsp = cmsis_dsp(Path(sources[0])) if sources else None
-    missing = {name: missing_tool(embedded_target(name)) for name in TARGETS}
-    for name, packages in missing.items():
-        if packages:
-            print(f"{name} is left out: it needs the Debian packages {packages}")
-    tables.rewrite(TABLE, rows([name for name in TARGETS if not missing[name]], dsp))
+    for name in TARGETS:
+        if packages := missing_tool(embedded_target(name)):
+            sys.exit(f"{name} needs the Debian packages {packages}; install them")
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(sources[0]) if sources else downloaded(Path(folder))
+        if not (found / "Include" / "arm_math.h").is_file():
+            sys.exit(f"expected the sources of CMSIS-DSP, found no Include/arm_math.h in {found}")
+        tables.rewrite(TABLE, rows(cmsis_dsp(found)))
 
 
 if __name__ == "__main__":
