@@ -1,7 +1,11 @@
 """Names of generated C, which people read and compilers tell apart."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.aot.examples import export, tiny_mlp
+from tvm_xengine.aot import prepare
 from tvm_xengine.aot.c_names import kernel_identifier
 from tvm_xengine.aot.package.names import check_package_name, package_name
 from tvm_xengine.aot.plan.regions import parse_regions
@@ -47,3 +51,28 @@ def test_no_region_is_called_by_a_word_of_the_code(word: str) -> None:
     with pytest.raises(InvalidPlatformError, match=f"call it e.g. {word}_memory$"):
         parse_regions(f"{word}=64KiB")
     parse_regions(f"{word}_memory=64KiB")
+
+
+@pytest.mark.parametrize(
+    ("regions", "said"),
+    [
+        ("x=64KiB", r"inputs or results named \['x'\], as regions are; rename the regions"),
+        ("sram=64KiB,labels=64KiB", r"named \['labels'\]"),
+        ("loss=64KiB", r"named \['loss'\]"),
+        ("sram=64KiB,output=64KiB", r"named \['output'\]"),
+        (
+            "sram=64KiB,sram_kept=64KiB",
+            "regions sram, sram_kept would share names .* sram_kept in .* rename one",
+        ),
+        ("sram=64KiB,sram_bytes=64KiB", "share names .* sram_bytes"),
+        ("sram=64KiB,eval_sram=64KiB", "share names .* eval_sram"),
+    ],
+)
+def test_names_that_clash_are_refused_before_the_search(
+    regions: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables of one C function, or macros of its header, would be one."""
+    monkeypatch.setattr(prepare, "plan_training", lambda *_: pytest.fail("it was planned"))
+    with pytest.raises(InvalidPlatformError, match=said):
+        export(tiny_mlp(), tmp_path / "out", regions=regions)
+    assert not (tmp_path / "out").exists()

@@ -10,7 +10,8 @@ import numpy as np
 from tvm_xengine.aot.check.single_samples import check_single_samples
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.options import ExportOptions, machine_of, stored_step
-from tvm_xengine.aot.plan.kernels import code_target
+from tvm_xengine.aot.package.names import check_region_names
+from tvm_xengine.aot.plan.kernels import Backend, code_target
 from tvm_xengine.aot.plan.plan_beside_state import SharedFunction, plan_evaluation, plan_shared
 from tvm_xengine.aot.plan.plan_step import plan_as_planned, plan_training
 from tvm_xengine.aot.plan.planned import PlannedFunction, StateLayout
@@ -24,9 +25,11 @@ from tvm_xengine.errors import ExportError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.forward.evaluation import result_names
 from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.single_samples import SingleSamples, build_single_samples
 from tvm_xengine.training.step import TrainingStep
@@ -91,6 +94,8 @@ def plan_export(
 ) -> PreparedExport:
     """The same plans without that comparison, which runs the model."""
     machine = machine_of(options)
+    if options.backend is not Backend.VM:
+        _check_names(machine, model, training, options)
     storage, entries = options.storage, options.entries
     stored = stored_step(training, options)
     maker = _Maker(options, machine, model, training, storage, on_progress)
@@ -202,6 +207,17 @@ class _Maker:
         return plan_shared(function, layout, machine, options.optimize, options.plan, taken_bytes)
 
 
+def _check_names(
+    machine: Machine, model: ForwardModel, training: TrainingStep, options: ExportOptions
+) -> None:
+    evaluated = options.evaluated or model
+    inputs = evaluated.main.params[: len(evaluated.input_names)]
+    results = (*training.result_names, *result_names(len(outputs_of(evaluated.main))))
+    names = (*training.batch_names, *(param.name for param in inputs), *results)
+    regions = [device.name for device in machine.platform.devices]
+    check_region_names(regions, names, options.entries)
+
+
 def _has_samples(entries: tuple[Entry, ...]) -> bool:
     return any(entry.takes_one_sample for entry in entries)
 
@@ -226,6 +242,7 @@ def prepare_planned(
     """
     target, platform = embedded_target(options.target), planned.plan.problem.platform
     machine = Machine(target, platform, {}, code_target(target, options.backend))
+    _check_names(machine, model, training, options)
     train = plan_as_planned(training, machine, options.optimize, planned)
     made = _Maker(options, machine, model, training, None, lambda _: None)
     functions = {Entry.TRAIN_STEP: train.function}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,6 @@ from tvm_xengine.aot.package.contents import (
     KernelCode,
     Package,
     StateTensor,
-    arguments_of,
     library_sources,
 )
 from tvm_xengine.aot.package.layout import layout_called
@@ -34,7 +33,6 @@ from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH
 from tvm_xengine.aot.plan.tiles import TiledKernel
 from tvm_xengine.aot.prepared import PreparedExport
-from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -94,7 +92,6 @@ def package_of(plan: PreparedExport) -> Package:
     functions, layout = tuple(plan.functions.values()), plan.layout
     kernels = _used_kernels(functions)
     used = {region: size for region, size in plan.arena_bytes.items() if size}
-    _check_names(used, functions)
     saved_as = saved_names(layout.state, plan.model.roles, plan.training.slots)
     state = [
         StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]), saved_as[tensor])
@@ -148,17 +145,6 @@ def _frozen(model: ForwardModel, constants: Mapping[str, Array]) -> dict[str, st
     saved_as = saved_names(model.state, model.roles, {})
     flash = {variable: c_identifier(variable) for variable in model.state}
     return {saved_as[v][0]: name for v, name in flash.items() if name in constants}
-
-
-def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:
-    """Check that no argument is named like a region: both are variables of one C function."""
-    for function in functions:
-        results = (c_identifier(name) for name in function.program.interface.results)
-        names = {*results, *(view.name for view in arguments_of(function.program))}
-        if taken := sorted(names & set(regions)):
-            raise InvalidPlatformError(
-                f"the model has inputs or results named {taken}, as regions are; rename the regions"
-            )
 
 
 def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKernel]:
