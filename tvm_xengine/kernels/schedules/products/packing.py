@@ -71,7 +71,10 @@ def pack_left(p: TiledProduct, at: Position, panel: ir.Expr) -> tirx.Stmt:
 
 
 def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) -> tirx.Stmt:
-    """Pack a panel of columns of a block, in parts of rows where these are half of a vector or more."""
+    """Pack a panel of columns of a block, in parts of rows where these are half of a vector or more.
+
+    A part of one column would compute its place for every element of the depth.
+    """
     c, tile, depth = p.contraction, p.tiling.column_tile, p.tiling.depth
     row = c.columns[-1]
 
@@ -94,7 +97,8 @@ def pack_right(p: TiledProduct, at: Position, block: ir.Expr, panel: ir.Expr) ->
 
         return loop(tile // length, part, "part", dtype=p.index_dtype)
 
-    if 2 * p.part_of_row < p.tiling.lanes or not is_contiguous(c.right, row.var):
+    is_short = p.part_of_row < max(p.tiling.lanes / 2, 2)
+    if is_short or not is_contiguous(c.right, row.var):
         return _along_depth(p, tile, lambda i, k: store(i, 0, k))
     return nest(p.tiling.depth_extents, along_rows, "k", p.index_dtype)
 
