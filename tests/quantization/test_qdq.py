@@ -1,6 +1,6 @@
 """Models that were quantized elsewhere, as ONNX writes them: ONNX's reference is the judge."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +40,21 @@ class Graph:
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
-    def quantized(self, x: str, scale: float, zero: int) -> str:
-        """Quantize and dequantize, as tools write them around a tensor."""
+    def quantized(self, x: str, scale: float, zero: int, back: float | None = None) -> str:
+        """Quantize and dequantize, as tools write them around a tensor; with another scale `back`."""
         low, _ = RANGES[self.kind]
-        given = [
-            self.constant(f"{x}_scale", np.array(scale, "float32")),
-            self.constant(f"{x}_zero", np.array(zero + 128 + low, self.kind)),
-        ]
-        made = self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, *given]), *given])
+        self.count += 1
+        factor, factor_back, point = (
+            self.constant(f"{x}_{name}{self.count}", value)
+            for name, value in (
+                ("scale", np.array(scale, "float32")),
+                ("scale_back", np.array(back or scale, "float32")),
+                ("zero", np.array(zero + 128 + low, self.kind)),
+            )
+        )
+        factor_back = factor_back if back else factor
+        whole = self.node("QuantizeLinear", [x, factor, point])
+        made = self.node("DequantizeLinear", [whole, factor_back, point])
         self.scales[made] = scale
         return made
 
@@ -75,11 +82,13 @@ class Graph:
         bias = self.constant(f"{name}.bias", self.random.normal(size=shape[0]).astype("float32"))
         return self.node("Conv", [x, weight, bias], **attributes)
 
-    def model(self, shape: tuple[int, ...], output: str, classes: int) -> onnx.ModelProto:
+    def model(
+        self, shape: tuple[int, ...], output: str, classes: int, kind: int = TensorProto.FLOAT
+    ) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
             "net",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("x", kind, shape)],
             [helper.make_tensor_value_info(output, TensorProto.FLOAT, (shape[0], classes))],
             self.tensors,
         )
@@ -200,3 +209,132 @@ def test_scores_of_samples_choose_among_the_layers_of_a_quantized_file(tmp_path:
     kept = [value for value in report.package.constants.values() if value.dtype == np.int8]
     stem = numpy_helper.to_array(network("int8").graph.initializer[2])
     assert any(stem.shape == one.shape and (stem == one).all() for one in kept)
+
+
+def stem(g: Graph, zero: int = -5) -> str:
+    return g.conv("stem", g.quantized("x", 0.03, zero), (8, 3, 3, 3), pads=[1, 1, 1, 1])
+
+
+def two_scales(g: Graph) -> str:
+    x = stem(g)
+    a = g.quantized(g.conv("a", g.quantized(x, 0.02, -31), (4, 8, 1, 1)), 0.06, -8)
+    b = g.quantized(g.conv("b", g.quantized(x, 0.06, -31), (4, 8, 1, 1)), 0.09, -8)
+    return g.quantized(g.node("Concat", [a, b], axis=1), 0.1, -8)
+
+
+def also_read_as_it_is(g: Graph) -> str:
+    x = g.node("Relu", [stem(g)])
+    y = g.quantized(g.conv("a", g.quantized(x, 0.02, -128), (8, 8, 1, 1)), 0.06, -8)
+    return g.quantized(g.node("Add", [x, y]), 0.08, -28)
+
+
+def back_by_another_scale(g: Graph) -> str:
+    x = g.quantized(stem(g), 0.06, -31, back=0.05)
+    return g.quantized(g.conv("a", x, (4, 8, 1, 1)), 0.09, -8)
+
+
+def quantized_twice(g: Graph) -> str:
+    x = g.quantized(g.quantized(stem(g), 0.06, -31), 0.04, -18)
+    return g.quantized(g.conv("a", x, (4, 8, 1, 1)), 0.09, -8)
+
+
+def no_integer_op(g: Graph) -> str:
+    """Its range ends at zero, as where a tool has left out a ReLU."""
+    x = g.quantized(stem(g), 0.06, -31)
+    other = g.constant("other", g.random.normal(size=(1, 8, 12, 12)).astype("float32"))
+    return g.quantized(g.node("Add", [x, other]), 0.03, -128)
+
+
+def real_weights(g: Graph) -> str:
+    """As PyTorch writes a network that was trained with fake quantization."""
+    w = g.constant("w", (0.3 * g.random.normal(size=(8, 3, 3, 3))).astype("float32"))
+    scale = g.constant("w_scale", g.random.uniform(0.005, 0.012, 8).astype("float32"))
+    given = [scale, g.constant("w_zero", np.zeros(8, "int8"))]
+    whole = g.node("QuantizeLinear", [w, *given], axis=0)
+    w = g.node("DequantizeLinear", [whole, *given], axis=0)
+    y = g.node("Conv", [g.quantized("x", 0.03, -5), w], pads=[1, 1, 1, 1])
+    return g.quantized(y, 0.06, -28)
+
+
+def real_weights_of_one_scale(g: Graph) -> str:
+    w = g.constant("w", (0.3 * g.random.normal(size=(8, 3, 3, 3))).astype("float32"))
+    given = [g.constant("w_scale", np.float32(0.013)), g.constant("w_zero", np.int8(0))]
+    w = g.node("DequantizeLinear", [g.node("QuantizeLinear", [w, *given]), *given])
+    y = g.node("Conv", [g.quantized("x", 0.03, -5), w], pads=[1, 1, 1, 1])
+    return g.quantized(y, 0.06, -28)
+
+
+PAIRS: Mapping[str, Callable[[Graph], str]] = {
+    one.__name__: one
+    for one in (
+        *(two_scales, also_read_as_it_is, back_by_another_scale, quantized_twice, no_integer_op),
+        *(real_weights, real_weights_of_one_scale),
+    )
+}
+
+
+def sizes(g: Graph, kind: int) -> Mapping[str, int]:
+    """Elements of each tensor that a node makes."""
+    graph = helper.make_graph(
+        g.nodes, "net", [helper.make_tensor_value_info("x", kind, (2, 3, 12, 12))], [], g.tensors
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    return {
+        info.name: int(np.prod([d.dim_value for d in info.type.tensor_type.shape.dim]))
+        for info in onnx.shape_inference.infer_shapes(model).graph.value_info
+    }
+
+
+def judged(
+    g: Graph, made: str, train: list[str], folder: Path, kind: int = TensorProto.FLOAT
+) -> tuple[np.ndarray, xe.Training]:
+    """How many steps of the last pair our elements are away from what ONNX computes, and the step."""
+    count = sizes(g, kind)[made] // 2
+    weight = g.constant("fc.weight", np.eye(count, dtype="float32"))
+    last = g.node("Gemm", [g.node("Flatten", [made]), weight], transB=1)
+    model = g.model((2, 3, 12, 12), last, count, kind)
+    onnx.save(model, folder / "net.onnx")
+    step = training(folder / "net.onnx", train=train, frozen=xe.Int8())
+    x = 1.2 * np.random.default_rng(7).normal(size=(2, 3, 12, 12)).astype("float32")
+    x = x if kind == TensorProto.FLOAT else np.clip(40 * x + 128, 0, 255).astype("uint8")
+    (theirs,) = ReferenceEvaluator(model).run(None, {"x": x})
+    return np.abs(outputs(step.source.training, {"x": x}) - theirs) / g.scales[made], step
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_what_is_frozen_is_rounded_as_the_file_says(pairs: str, tmp_path: Path) -> None:
+    """Also around ops that compute in float32; sums in another order may round another way."""
+    g = Graph("uint8")
+    steps, step = judged(g, PAIRS[pairs](g), ["fc.*"], tmp_path)
+    assert steps.max() <= 2.001  # one of the tensor before, whose scale may be twice as large
+    assert (steps > 0.001).mean() <= 0.01
+    assert not any("rounded" in note for note in step.notes)
+
+
+def test_what_is_trained_keeps_the_range_that_the_file_says(tmp_path: Path) -> None:
+    """Tools leave a ReLU out whose result is quantized from zero on."""
+    g = Graph("int8")
+    made = g.quantized(g.conv("a", g.quantized(stem(g), 0.06, -31), (4, 8, 1, 1)), 0.03, -128)
+    steps, _ = judged(g, made, ["a.*", "fc.*"], tmp_path)
+    assert steps.max() <= 2.5  # where the stem is rounded another way
+    assert (steps > 0.501).mean() <= 0.02
+
+
+def test_a_file_whose_input_is_uint8(tmp_path: Path) -> None:
+    g = Graph("uint8")
+    given = [g.constant("scale", np.float32(0.03)), g.constant("zero", np.uint8(114))]
+    x = g.node("DequantizeLinear", ["x", *given])
+    made = g.quantized(g.conv("a", x, (8, 3, 3, 3)), 0.06, -28)
+    steps, step = judged(g, made, ["fc.*"], tmp_path, TensorProto.UINT8)
+    assert (steps > 0.001).mean() <= 0.01
+    assert any("1 frozen layer is int8" in note for note in step.notes)
+
+
+def test_weights_that_int8_cannot_hold_as_they_are_named(tmp_path: Path) -> None:
+    g = Graph("uint8")
+    w = g.weight("a.weight", (8, 3, 3, 3), 0, by_channel=True)
+    g.tensors[-1].CopyFrom(numpy_helper.from_array(np.full(8, 5, "int8"), g.tensors[-1].name))
+    made = g.quantized(g.node("Conv", [g.quantized("x", 0.03, -5), w]), 0.06, -28)
+    steps, step = judged(g, made, ["fc.*"], tmp_path)
+    assert steps.max() <= 2
+    assert any("are rounded to such numbers: conv" in note for note in step.notes)

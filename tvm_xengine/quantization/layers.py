@@ -29,6 +29,9 @@ SAME_VALUES = (
 """Operators that move elements and change none."""
 
 
+UNBOUNDED = (-inf, inf)
+
+
 @dataclass(frozen=True)
 class Frozen:
     """What of a forward function no training changes.
@@ -91,7 +94,7 @@ class Layer:
 
     op: ForwardOp
     absorbed: tuple[ForwardOp, ...] = ()
-    bounds: tuple[float, float] = (-inf, inf)
+    bounds: tuple[float, float] = UNBOUNDED
     filters: Filters | None = None
 
     @property
@@ -152,16 +155,15 @@ def with_followers(
         op = _only_reader(readers.get(layer.result, ()))
         if op is None or op.results[0] in frozen.active:
             return layer
-        bounds = activation_bounds(op)
-        if bounds is not None:
-            return replace(layer, absorbed=(*layer.absorbed, op), bounds=bounds)
-        if op.op == DROPOUT:
-            layer = replace(layer, absorbed=(*layer.absorbed, op))
-            continue
-        filters = _absorbed(frozen, layer, op)
-        if filters is None:
-            return layer
-        layer = replace(layer, absorbed=(*layer.absorbed, op), filters=filters)
+        bounds, filters = activation_bounds(op), layer.filters
+        if bounds is None and op.op != DROPOUT:
+            filters = _absorbed(frozen, layer, op) if layer.bounds == UNBOUNDED else None
+            if filters is None:
+                return layer
+        low, high = bounds or UNBOUNDED
+        least, most = (min(max(bound, low), high) for bound in layer.bounds)
+        absorbed = (*layer.absorbed, op)
+        layer = replace(layer, absorbed=absorbed, bounds=(least, most), filters=filters)
     return layer
 
 

@@ -11,7 +11,7 @@ from tvm_xengine.checks.names import some
 from tvm_xengine.errors import NoInt8LayerError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import with_main
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.quantization.affine import Affine, Filters, Whole
+from tvm_xengine.quantization.affine import HIGHEST, Affine, Filters, Whole
 from tvm_xengine.quantization.calibrate import calibrated
 from tvm_xengine.quantization.constant_values import constant_values, moved_along
 from tvm_xengine.quantization.layers import (
@@ -26,10 +26,13 @@ from tvm_xengine.quantization.layers import (
 )
 from tvm_xengine.quantization.observe import observer
 from tvm_xengine.quantization.pools import MAX_POOLS
-from tvm_xengine.quantization.qdq import without_pairs
+from tvm_xengine.quantization.qdq import Quantized, read_pairs
 from tvm_xengine.quantization.rewrite import SUMS, Choice, Rewriter
 from tvm_xengine.quantization.unary import is_unary, tables
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.integer_ops import DEQUANTIZE
+from tvm_xengine.relax_ir.matrix_ops import VALUE_AND_CHANGE
+from tvm_xengine.relax_ir.own_ops import options_of
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.differentiate import active_variables
 
@@ -69,13 +72,14 @@ def with_int8(
     UnsupportedModelError
         If there are neither batches nor scales.
     """
-    source, given = without_pairs(read_forward_ops(model.main).live())
+    quantized = _pairs(model)
+    given = quantized.affines
     if batches is None and not given:
         raise UnsupportedModelError(
-            "the model has no scales of its own (QuantizeLinear with constant scales); give samples to"
-            " calibrate its frozen layers with"
+            "the model has no scales of its own (QuantizeLinear to 8 bits with constant scales); give samples"
+            " to calibrate its frozen layers with"
         )
-    frozen = _frozen(model, source)
+    frozen = _frozen(model, quantized.source)
     layers, reasons = _layers(frozen, () if batches is not None else given)
     stored = _stored(frozen, reasons) if behind else {}
     if not stored and not any(layer.filters is not None for layer in layers.values()):
@@ -83,7 +87,8 @@ def with_int8(
     if batches is not None:
         given = _calibrated(model, frozen, layers, batches, percentile)
     affines = _derived(frozen, given)
-    made = Rewriter(Choice(frozen, layers, affines, _tables(frozen, affines), stored)).run()
+    pairs = quantized.pairs if batches is None else frozenset()
+    made = Rewriter(Choice(frozen, layers, affines, _tables(frozen, affines), stored, pairs)).run()
     products = [layer.name for layer in made.layers if layer.filters is not None]
     for layer in layers.values():
         if layer.filters is not None and layer.name not in products:
@@ -94,6 +99,12 @@ def with_int8(
     if products:
         layers_are = "layer is" if len(products) == 1 else "layers are"
         notes.append(f"{len(products)} frozen {layers_are} int8: {some(products)}")
+    anew = [one.name for one in made.layers if one.filters and one.filters.scales is None]
+    if anew and batches is None:
+        notes.append(
+            "their weights in the file are not int8 without zero points and with a scale for each output"
+            f" channel, and are rounded to such numbers: {some(anew)}"
+        )
     if stored:
         names = some([op.name for op in stored])
         notes.append(f"frozen, with weights in int8 and sums in float32: {names}")
@@ -112,17 +123,50 @@ def _because(reasons: Mapping[str, str]) -> str:
     )
 
 
+def _pairs(model: ForwardModel) -> Quantized:
+    source, trained = read_forward_ops(model.main).live(), set(model.trained)
+    learning = [param for param in source.params if param.name in trained]
+    return read_pairs(source, source.params[: len(model.input_names)], learning)
+
+
 def _frozen(model: ForwardModel, source: ForwardOps) -> Frozen:
     trained = set(model.trained)
     written = {param for param, _ in source.writes}
     changing = [p for p in source.params if p.name in trained or p in written]
     values = constant_values(model, source, changing)
     grids = {
-        var: np.broadcast_to(model.weight_scales[var.name], value.shape)
-        for var, value in values.items()
-        if var.name in model.weight_scales and var in source.params
+        **_whole_products(source, values),
+        **{
+            var: np.broadcast_to(model.weight_scales[var.name], value.shape)
+            for var, value in values.items()
+            if var.name in model.weight_scales and var in source.params
+        },
     }
     return Frozen(source, values, active_variables(source, changing), moved_along(source, grids))
+
+
+def _whole_products(
+    source: ForwardOps, values: Mapping[relax.Var, Array]
+) -> dict[relax.Var, Array]:
+    """The scale of each element of constants that are numbers of int8 times scales."""
+    grids: dict[relax.Var, Array] = {}
+    for op in source.ops:
+        (made, *_) = op.results
+        if made not in values:
+            continue
+        if op.op == DEQUANTIZE:
+            grids[made] = np.full(values[made].shape, options_of(op.call)[0], "float32")
+        elif op.op == VALUE_AND_CHANGE and op.operands[0] in grids:
+            grids[made] = grids[op.operands[0]]
+        elif op.op == "relax.multiply":
+            for whole, scale in (op.operands, op.operands[::-1]):
+                if whole in values and scale in values and _is_int8(values[whole]):
+                    grids[made] = np.broadcast_to(values[scale], values[made].shape)
+    return grids
+
+
+def _is_int8(values: Array) -> bool:
+    return bool(((np.rint(values) == values) & (np.abs(values) <= HIGHEST)).all())
 
 
 def _layers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm import relax
@@ -49,6 +49,8 @@ class Choice:
         Functions of one element, by their op.
     stored
         Products in float32 whose weights are kept in int8, by their op.
+    pairs
+        What the model itself quantizes: it is rounded also where it is computed in float32.
     """
 
     frozen: Frozen
@@ -56,6 +58,7 @@ class Choice:
     affines: Mapping[relax.Var, Affine]
     tables: Mapping[ForwardOp, Whole]
     stored: Mapping[ForwardOp, Filters] = field(default_factory=dict)
+    pairs: Collection[relax.Var] = ()
 
 
 @dataclass
@@ -148,6 +151,8 @@ class Rewriter:
         frozen = self._frozen
         if any(one in frozen.active for one in (*op.operands, *op.results)):
             return False
+        if op.results[0] in self._choice.pairs:
+            return self._emit_pair(op)
         layer = self._choice.layers.get(op)
         if layer is not None and layer.filters is not None:
             return self._emit_product(layer)
@@ -171,6 +176,17 @@ class Rewriter:
         if op in self._choice.tables:
             return self._emit_table(op, whole)
         return self._emit_mean(op, whole, affine)
+
+    def _emit_pair(self, op: ForwardOp) -> bool:
+        """What the model quantizes, from what is int8 already or from real numbers."""
+        (x,), result = op.operands, self._choice.affines[op.results[0]]
+        if x not in self._whole:
+            call = ops.integer_call(ops.QUANTIZE, [self._as_real(x)], result.scale, result.zero)
+            self._whole[op.results[0]] = self._builder.emit(call, op.name), result
+            return True
+        whole, affine = self._whole[x]
+        self._whole[op.results[0]] = self._rescaled(whole, affine, result, op.name), result
+        return True
 
     def _emit_product(self, layer: Layer) -> bool:
         result = self._choice.affines.get(layer.result)

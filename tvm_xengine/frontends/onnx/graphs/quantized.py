@@ -9,11 +9,10 @@ from onnx import helper, numpy_helper
 from tvm_xengine.frontends.onnx.graphs.constants import constant_tensors
 from tvm_xengine.relax_ir.types import Array
 
-_WHOLE = ("int8", "uint8", "int32")
 _SUFFIX = "_quantized"
 """ONNX Runtime's tools append it to the name of a tensor."""
-_MIDDLE = {"int8": 0, "uint8": 128, "int32": 0}
-"""Zero point of symmetric weights."""
+_MIDDLE = {"int2": 0, "uint2": 2, "int4": 0, "uint4": 8, "int8": 0, "uint8": 128, "int32": 0}
+"""Zero point of symmetric weights, by the types of those that are read."""
 
 
 def dequantize_weights(graph: onnx.GraphProto) -> dict[str, Array]:
@@ -78,7 +77,7 @@ def _read(
         return None
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(known[names[0]].data_type))
     scale_kind = helper.tensor_dtype_to_np_dtype(known[names[1]].data_type)
-    if kind.name not in _WHOLE or np.dtype(scale_kind) != np.float32:
+    if kind.name not in _MIDDLE or np.dtype(scale_kind) != np.float32:
         return None
     whole, scale, *zeros = (numpy_helper.to_array(known[name]) for name in names)
     zero = zeros[0] if zeros else np.zeros_like(scale, kind)
