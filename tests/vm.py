@@ -9,16 +9,18 @@ import tvm
 from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
+from tvm_xengine.kernels.lower.hidden_indices import HideIndices
+
 
 def reference_vm(mod: tvm.IRModule) -> relax.VirtualMachine:
     """A module compiled by TVM's default pipeline, in the least time.
 
     Checks of arguments would be most of the code of small kernels. The first level of optimization
-    leaves less code to generate than none.
+    leaves less code to generate than none. Indices are hidden, since TVM divides them wrongly.
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 1})
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        return relax.VirtualMachine(relax.build(mod, target), tvm.cpu())
+        return relax.VirtualMachine(relax.build(HideIndices()(mod), target), tvm.cpu())
 
 
 def computed(

@@ -6,6 +6,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.lower.hidden_indices import ShowIndices
 from tvm_xengine.passes.fusion.fuse_in_order import OPAQUE_PATTERN, FuseInOrder, with_own_kernels
 from tvm_xengine.passes.fusion.fuse_keeping_parts import FuseKeepingParts
 from tvm_xengine.passes.lowering.drop_empty_reductions import DropEmptyReductions
@@ -69,6 +70,7 @@ class LowerToKernels:
         name = self.func_name
         passes = [
             ResolveHints(name),
+            ShowIndices(),
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination([name]),
             ExpressViewsAsReshape(name),

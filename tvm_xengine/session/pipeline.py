@@ -11,6 +11,7 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_step
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.lower.hidden_indices import HideIndices
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.relax_ir.dataflow import step_function
@@ -83,7 +84,7 @@ class ScheduleTrainingStep:
         planned = plan_step(lowered, self.options, stores)
         plan = planned.plan
         apply = ApplySchedule(plan.problem, plan.schedule, func_name)
-        return tvm.transform.Sequential([apply])(planned.lowered.mod)
+        return tvm.transform.Sequential([apply, HideIndices()])(planned.lowered.mod)
 
 
 def _only_step(mod: tvm.IRModule) -> str:

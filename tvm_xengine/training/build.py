@@ -12,6 +12,7 @@ from tvm import relax
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.kernels.lower.hidden_indices import HideIndices
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.kernel_calls import write_origins
@@ -156,7 +157,8 @@ def _assembled(
     )
     func = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
     mod[TRAIN_STEP] = write_origins(func, assembly.origins) if assembly.origins else func
-    return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod), assembly.slots
+    last = [relax.transform.DeadCodeElimination([TRAIN_STEP]), HideIndices()]
+    return tvm.transform.Sequential(last)(mod), assembly.slots
 
 
 def read_supported_ops(forward: relax.Function) -> ForwardOps:

@@ -46,7 +46,7 @@ def failed_check(report: ExportReport, folder: Path) -> int:
 
 def simplified_wrongly(patch: pytest.MonkeyPatch) -> None:
     """TVM's own simplification of indices, which is wrong for the gradients of some poolings."""
-    patch.setattr(pipeline, "FlattenBuffers", tirx.transform.FlattenBuffer)
+    patch.setattr(pipeline, "flatten_buffers", tirx.transform.FlattenBuffer)
 
 
 def copied_from_outside(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 import tvm
+from torch.nn import functional
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -30,6 +32,19 @@ class OwnStep:
         return result
 
 
+@I.ir_module
+class Pooled:
+    """A max pooling whose gradient TVM's `FlattenBuffer` alone reads at the wrong places."""
+
+    @R.function
+    def main(x: R.Tensor((2, 1, 3, 1), "float32"), w: R.Tensor((1, 1, 3, 1), "float32")):
+        with R.dataflow():
+            product = R.multiply(x, w)
+            y = R.nn.max_pool2d(product, [3, 3], [2, 3], [0, 1, 1, 1])
+            R.output(y)
+        return y
+
+
 def test_a_step_of_ones_own_is_scheduled_and_computes_the_same() -> None:
     seen: list[str] = []
 
@@ -49,6 +64,30 @@ def test_a_step_of_ones_own_is_scheduled_and_computes_the_same() -> None:
     loss, new = (t.numpy() for t in machine["train"](tvm.runtime.tensor(x), tvm.runtime.tensor(w)))
     np.testing.assert_allclose(loss, np.sum((x @ w) ** 2), rtol=1e-5)
     np.testing.assert_allclose(new, w - 0.02 * x.T @ (x @ w), rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_tvm_alone_computes_the_gradients_of_pytorch(is_scheduled: bool) -> None:
+    x, w, labels = (
+        torch.randn(shape, generator=torch.Generator().manual_seed(2))
+        for shape in ((2, 1, 3, 1), (1, 1, 3, 1), (2, 1, 1, 1))
+    )
+    training = xe.training_step(
+        Pooled, loss="mse", optimizer=xe.SGD(0.1), params={"w": w.numpy().copy()}
+    )
+    mod = training.step.mod
+    if is_scheduled:
+        mod = relax.get_pipeline("tvm_xengine", costs="roofline", time_limit_s=1.0)(mod)
+    machine = relax.VirtualMachine(relax.build(mod, tvm.target.Target("llvm")), tvm.cpu())
+    values = {"x": x.numpy(), "labels": labels.numpy(), "lr": np.float32(0.1), "w": w.numpy()}
+    inputs = [values[param.name] for param in mod[TRAIN_STEP].params]
+    loss, new = (made.numpy() for made in machine[TRAIN_STEP](*map(tvm.runtime.tensor, inputs)))
+    w.requires_grad_()
+    padded = functional.pad(x * w, (1, 1, 0, 1), value=float("-inf"))
+    expected = functional.mse_loss(functional.max_pool2d(padded, 3, (2, 3)), labels)
+    expected.backward()
+    np.testing.assert_allclose(loss, expected.item(), rtol=1e-6)
+    np.testing.assert_allclose(new, (w - 0.1 * w.grad).detach().numpy(), rtol=1e-6)
 
 
 def test_a_training_step_of_ours_goes_through_the_registry_too() -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tvm import te, tirx
 
 from tests.kernels.kernels import NATIVE, run_kernel, run_unscheduled
+from tests.shares import share
 from tests.strategies import cases
+from tvm_xengine.kernels.lower.hidden_indices import hide_indices
 from tvm_xengine.kernels.te.pooling import max_pool_backward
 
 
@@ -119,9 +121,15 @@ def indices(draw: st.DrawFn) -> tuple[Callable, Callable]:
     return apply(0), apply(1)
 
 
+def run_hidden(func: tirx.PrimFunc, *rest) -> list[np.ndarray]:
+    """A kernel as TVM compiles it alone, with indices hidden."""
+    return run_unscheduled(hide_indices(func), *rest)
+
+
+@pytest.mark.parametrize("run", share([run_kernel, run_hidden], [run_kernel]))
 @settings(max_examples=cases(400))
 @given(at=st.tuples(indices(), indices()), extents=st.sampled_from([(36, 3), (8, 9), (5, 16)]))
-def test_indices_that_divide(at, extents):
+def test_indices_that_divide(run, at, extents):
     shape = (9, 8)
     x = te.placeholder(shape, "float32", name="x")
 
@@ -137,5 +145,6 @@ def test_indices_that_divide(at, extents):
     )
     expected = np.full(extents, -1, "float32")
     expected[is_within] = values[tuple(n[is_within] for n in where)]
-    (y,) = run_kernel(te.create_prim_func([x, te.compute(extents, read, name="y")]), NATIVE, values)
+    func = te.create_prim_func([x, te.compute(extents, read, name="y")])
+    (y,) = run(func, NATIVE, values)
     np.testing.assert_array_equal(y, expected)

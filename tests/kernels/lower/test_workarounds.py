@@ -46,7 +46,7 @@ def test_every_workaround_has_a_canary_and_a_place() -> None:
 
 
 def test_iter_map_simplify_divides_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "FlattenBuffers", tirx.transform.FlattenBuffer)
+    monkeypatch.setattr(pipeline, "flatten_buffers", tirx.transform.FlattenBuffer)
     x = te.placeholder((4, 2), "float32", name="x")
     func = te.create_prim_func([x, te.compute((12,), lambda i: x[(21 - i) // 9, 1], name="y")])
     values = np.arange(8, dtype="float32").reshape(4, 2)

@@ -1,6 +1,7 @@
 """Own operators: functions of elements as PyTorch has them, at their kinks too."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,6 +31,16 @@ def _unary(
         )
 
     return draw_case
+
+
+def _frexp_mantissa(draw: Draw) -> Case:
+    """Powers of two, where the mantissa jumps, are among the kinks, and far from other numbers."""
+    case = _unary("frexp_mantissa", lambda x: torch.frexp(x)[0])(draw)
+    if not case.smooth:
+        return case
+    mantissa, exponent = np.frexp(case.operands["x"])
+    inside = np.copysign(np.clip(np.abs(mantissa), 0.55, 0.95), mantissa)
+    return replace(case, operands={"x": np.ldexp(inside, np.maximum(exponent, -3))})
 
 
 def _several(
@@ -177,7 +188,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "fmax": _two("fmax", torch.fmax),
     "fmin": _two("fmin", torch.fmin),
     "fmod": _two("fmod", torch.fmod, 0.3, 3),
-    "frexp_mantissa": [_unary("frexp_mantissa", lambda x: torch.frexp(x)[0])],
+    "frexp_mantissa": [_frexp_mantissa],
     "hardshrink": [_unary("hardshrink", F.hardshrink, 1.5)],
     "hardsigmoid": [_unary("hardsigmoid", _hardsigmoid)],
     "hardswish": [_unary("hardswish", F.hardswish)],

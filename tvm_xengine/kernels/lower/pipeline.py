@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from tvm_xengine.kernels.lower.branch_around_reads import BranchAroundReads
 from tvm_xengine.kernels.lower.explicit_workspace import STACK_BYTES, ExplicitWorkspace
-from tvm_xengine.kernels.lower.flatten_buffers import FlattenBuffers
+from tvm_xengine.kernels.lower.flatten_buffers import flatten_buffers
 from tvm_xengine.kernels.lower.inline_trivial_lets import InlineTrivialLets
 from tvm_xengine.kernels.lower.skip_argument_checks import SkipArgumentChecks
 from tvm_xengine.kernels.lower.store_nested_lets import StoreNestedLets
@@ -49,7 +49,7 @@ def blocks_to_loops(*, vectors: bool, scope: str = "global") -> list[tvm.transfo
         s_tir.transform.AnnotateIrregularLoop(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.ConvertSSA(),  # schedules copy lets, and an analyser refuses two values of one
-        FlattenBuffers(),
+        flatten_buffers(),
         s_tir.transform.StmtSimplify(),
         StoreShortBindings(scope),
         tirx.transform.BF16ComputeLegalize(),
