@@ -47,11 +47,28 @@ def test_two_members_of_a_name_are_refused() -> None:
         b"{'descr': [], 'fortran_order': 0, 'shape': 'x'}",
         b"((((" * 100,
         b"'''",
+        b"{'descr': __import__('os').name, 'fortran_order': False, 'shape': ()}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': ()}" + b" " * 20_000,
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1152921504606846976,) * 2}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1152921504606846976, 1)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"1," * 70 + b")}",
+        b"{'descr': '(100000,)f8', 'fortran_order': False, 'shape': (3,)}",
     ],
 )
 def test_any_header_of_an_array_is_refused_as_damaged(text: bytes) -> None:
-    with pytest.raises(DAMAGED_ARRAYS):
+    with pytest.raises(DAMAGED_ARRAYS) as caught:
         read_arrays(archive_with("y.npy", header(text)))
+    assert "'y.npy'" in str(caught.value)
+    assert "pickle" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_fewer_numbers_than_a_header_declares_are_refused_before_they_are_read() -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000,)}\n"
+    with pytest.raises(ValueError, match="holds 8 bytes of numbers, and its header declares"):
+        read_arrays(archive_with("y.npy", header(text) + bytes(8)))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -49,6 +50,28 @@ def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
 def test_a_device_is_written_to_and_not_replaced() -> None:
     write_atomically(Path("/dev/null"), "text")
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_pipe_is_written_to_where_it_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no process reads from this pipe") as caught:
+        write_atomically(pipe, "text")
+    assert caught.value.filename == str(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+
+
+def test_what_takes_no_file_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+        with pytest.raises(OSError, match="a socket takes no file"):
+            check_writable(tmp_path / "socket")
 
 
 def test_no_space_left_names_the_file_and_leaves_nothing(

@@ -7,7 +7,8 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -45,7 +46,7 @@ _NUMPY = b"\x93NUMPY"
 """How a file with a single array begins, which is told apart below."""
 
 
-_HEADERS = {
+_HEADERS: dict[tuple[int, ...], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -75,7 +76,7 @@ def _require_archive(file: Path) -> None:
             raise ValueError("it is no zip file")  # which NumPy takes for a pickle
 
 
-def declared_arrays(file: Path) -> dict[str, NDArray[Any]]:
+def declared_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """Zeros in the shapes and types of the arrays of a ``.npz`` archive, which take no memory.
 
     Only headers are read. What has none that is known is left out.
@@ -83,25 +84,45 @@ def declared_arrays(file: Path) -> dict[str, NDArray[Any]]:
     Raises
     ------
     DAMAGED_ARRAYS
-        If it is no archive, or a header is damaged or of objects.
+        If it is no archive, or a header is damaged, of objects, or of another size than its member.
     """
-    _require_archive(file)
+    if isinstance(file, Path):
+        _require_archive(file)
     declared = {}
     with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
+        _require_room(archive)
+        for info in archive.infolist():
+            with archive.open(info) as member:
                 if member.read(len(_NUMPY)) != _NUMPY:
                     continue
                 version = tuple(member.read(2))
                 if version in _HEADERS:
-                    shape, _, dtype = _HEADERS[version](member)
-                    if dtype.hasobject:
-                        raise ValueError(
-                            f"its member {name!r} holds objects, which loading executes"
-                        )
-                    zeros = np.broadcast_to(np.zeros((), dtype), shape)
-                    declared[name.removesuffix(".npy")] = zeros
+                    array = _declared(member, version, info)
+                    declared[info.filename.removesuffix(".npy")] = array
     return declared
+
+
+def _declared(member: IO[bytes], version: tuple[int, ...], info: zipfile.ZipInfo) -> NDArray[Any]:
+    """Zeros in the shape and type that the header of a member declares.
+
+    NumPy reads as many numbers as the header says, however few there are, and its messages on
+    headers quote them and advise to allow pickles.
+    """
+    name = info.filename
+    try:
+        shape, _, dtype = _HEADERS[version](member)
+        element = np.zeros((), dtype)
+    except DAMAGED_ARRAYS as error:
+        raise ValueError(f"the header of its member {name!r} is damaged") from error
+    if dtype.hasobject:
+        raise ValueError(f"its member {name!r} holds objects, which loading executes")
+    held_bytes = info.file_size - member.tell()
+    if any(extent < 0 for extent in shape) or prod(shape) * dtype.itemsize != held_bytes:
+        raise ValueError(
+            f"its member {name!r} holds {held_bytes} bytes of numbers,"
+            " and its header declares another size"
+        )
+    return np.broadcast_to(element, shape)
 
 
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
@@ -119,7 +140,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
         raise ValueError("it holds one array; expected a .npz archive of named arrays")
     with loaded as archive:
         _require_different(archive.files)
-        _require_room(archive.zip)
+        declared_arrays(file)
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):

@@ -50,7 +50,7 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
                     temporary, target = complete[path]
                     temporary.replace(target)
                 else:
-                    path.write_bytes(content)
+                    _write_directly(path, content)
 
 
 def check_writable(path: Path) -> None:
@@ -66,6 +66,10 @@ def check_writable(path: Path) -> None:
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if _is_irregular(target):
+            if target.is_socket():
+                raise OSError(errno.ENXIO, "a socket takes no file")
+            if not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
         folder = next(parent for parent in target.parents if parent.exists())
         with unfinished(folder / target.name) as temporary:
@@ -94,6 +98,22 @@ def _followed(path: Path) -> Path:
 
 def _is_irregular(path: Path) -> bool:
     return path.exists() and not path.is_file()
+
+
+def _write_directly(path: Path, content: bytes) -> None:
+    """Write to what is no regular file, but to no pipe that nobody reads, which would wait for ever."""
+    if not path.is_fifo():
+        path.write_bytes(content)
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no process reads from this pipe; start one first") from error
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(content)
 
 
 def _written_beside(path: Path, content: bytes, stack: ExitStack) -> Path:

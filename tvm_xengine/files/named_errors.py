@@ -17,7 +17,8 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:
             raise
-        raise type(error)(error.errno, os.strerror(error.errno), str(path)) from error
+        reason = error.strerror or os.strerror(error.errno)
+        raise type(error)(error.errno, reason, str(path)) from error
 
 
 @contextmanager
