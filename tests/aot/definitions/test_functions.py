@@ -10,7 +10,7 @@ from benchmarks.embedded.parity.in_torch import OPTIMIZERS, RATE, run_in_torch
 from benchmarks.embedded.parity.networks import CASES
 from tvm_xengine.aot.c_library import BINARY, UNARY
 from tvm_xengine.aot.check.definitions.expressions import FUNCTIONS, _elements
-from tvm_xengine.aot.check.definitions.functions import defined_function
+from tvm_xengine.aot.check.definitions.functions import defined_function, in_kernels
 from tvm_xengine.training.saved_names import saved_names
 
 STEPS = 3
@@ -31,7 +31,7 @@ def test_a_step_is_pytorchs_in_float64(network: str) -> None:
         case.module(), torch.from_numpy(batches[0][0]), loss=case.loss, optimizer=optimizer
     )
     training = made.step
-    step = defined_function(training.mod, "train_step", np.float64)
+    step = defined_function(in_kernels(training.mod, "train_step"), "train_step", np.float64)
     state, losses = dict(training.initial_state), []
     for batch in batches:
         given = dict(zip(training.batch_names, batch, strict=False))
@@ -51,7 +51,7 @@ def test_windows_of_different_sizes_are_summed() -> None:
     )
     x = torch.randn(4, 2, 8, 6)
     training = xe.training_step(module, x, loss="cross_entropy", optimizer=xe.SGD(RATE)).step
-    step = defined_function(training.mod, "train_step", np.float64)
+    step = defined_function(in_kernels(training.mod, "train_step"), "train_step", np.float64)
     labels = torch.tensor([0, 5, 2, 1])
     given = dict(zip(training.batch_names, (x.numpy(), labels.numpy()), strict=True))
     results, new = step({**training.initial_state, **given, "lr": np.asarray(RATE, "float32")})

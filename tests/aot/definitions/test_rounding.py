@@ -42,11 +42,11 @@ def test_a_kink_is_crossed_by_errors_of_one_sign(
     """Of a loss that is off on one side only, the tolerance knows."""
     run, signs, threads = reference._run, [], []
 
-    def kinked(training, trial, wide, errors=None):
+    def kinked(training, kernels, trial, wide, errors=None):
         threads.extend(
             info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"
         )
-        made = run(training, trial, wide, errors)
+        made = run(training, kernels, trial, wide, errors)
         signs.append(0.0 if errors is None else np.sign(errors((1,))[0]))
         kink = 0.1 if signs[-1] > 0 else 0.0
         return replace(made, losses=(*made.losses[:-1], made.losses[-1] + kink))

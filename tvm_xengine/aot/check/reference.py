@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
+import tvm
 from numpy.typing import DTypeLike
 from threadpoolctl import threadpool_limits
 
 from tvm_xengine.aot.check.batches import BatchInput, seeded_batches
 from tvm_xengine.aot.check.definitions.expressions import Errors
-from tvm_xengine.aot.check.definitions.functions import defined_function
+from tvm_xengine.aot.check.definitions.functions import defined_function, in_kernels
 from tvm_xengine.aot.check.updates import State, Update, expected_updates
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lean.short_storage import (
@@ -145,10 +146,13 @@ def _expected_results(
     model: ForwardModel, training: TrainingStep, trial: Trial, storage: ShortStorage | None
 ) -> Expected:
     stored = training if storage is None else with_short_storage(training, storage)
-    run = _run(stored, trial, np.float64)
+    kernels = in_kernels(stored.mod, TRAIN_STEP)
+    run = _run(stored, kernels, trial, np.float64)
     short = () if storage is None else short_parameters(training, storage)
     outputs = _outputs(model, {**stored.initial_state, **run.state}, trial, storage, short)
-    rounded = [_run(stored, trial, np.float32, errors) for errors in (_drawn(1), _drawn(-1))]
+    rounded = [
+        _run(stored, kernels, trial, np.float32, errors) for errors in (_drawn(1), _drawn(-1))
+    ]
     both = zip(*(_differences(run.losses, other.losses) for other in rounded), strict=True)
     expected = Expected(
         run.losses,
@@ -158,7 +162,7 @@ def _expected_results(
     )
     if storage is None:
         return expected
-    exact = _run(training, trial, np.float64).losses
+    exact = _run(training, in_kernels(training.mod, TRAIN_STEP), trial, np.float64).losses
     return replace(expected, storage_error=max(_differences(run.losses, exact), default=0.0))
 
 
@@ -183,6 +187,7 @@ class _Run:
 
 def _run(
     training: TrainingStep,
+    kernels: tvm.IRModule,
     trial: Trial,
     wide: DTypeLike,
     errors: Errors | None = None,
@@ -191,7 +196,7 @@ def _run(
     losses: list[float] = []
     first: State = {}
     state: State = {}
-    step = defined_function(training.mod, TRAIN_STEP, wide, errors)
+    step = defined_function(kernels, TRAIN_STEP, wide, errors)
     for batch in islice(seeded_batches(trial.inputs), trial.steps):
         results, new = step({**training.initial_state, **state, **batch, **hyper})
         state = {**state, **new}
@@ -211,7 +216,7 @@ def _outputs(
     last = max(trial.steps - 1, 0)
     (batch,) = islice(seeded_batches(trial.inputs), last, last + 1)
     mod, constants = short_evaluation(model, storage, short)
-    evaluation = defined_function(mod, "main", np.float64)
+    evaluation = defined_function(in_kernels(mod, "main"), "main", np.float64)
     results, _ = evaluation({**model.state, **constants, **trained, **batch})
     return {
         name: tuple(value.astype(np.float64).reshape(-1).tolist())

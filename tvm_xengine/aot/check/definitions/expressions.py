@@ -75,11 +75,11 @@ class Expressions:
         scale = np.abs(total) + np.sqrt(np.mean(np.square(total)))
         return np.asarray(total + drawn * _ROUNDING_ERROR * np.sqrt(terms) * scale, total.dtype)
 
-    def allocated(self, buffer: ir.Var) -> Array:
-        """Memory for an array, which holds nothing yet."""
+    def allocation(self, buffer: ir.Var) -> Callable[[], Array]:
+        """Makes memory for an array, which holds nothing yet."""
         shape = [int(extent) for extent in buffer.ty.shape]
         dtype = self.numpy_type(str(buffer.ty.dtype))
-        return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype)
+        return lambda: np.full(shape, np.nan if dtype.kind == "f" else 0, dtype)
 
     def numpy_type(self, dtype: str) -> np.dtype[np.generic]:
         """The type that stands for `dtype`."""
@@ -138,19 +138,16 @@ class Expressions:
     def whole(self, source: ir.Var, indices: list[ir.Expr]) -> Callable[[Points], Array | None]:
         """All of an array with its dimensions where the loops are, if each index is a loop of its size."""
 
+        known: tuple[Mapping[ir.Var, tuple[int, int]], _Turn | None] = ({}, None)
+
         def view(at: Points) -> Array | None:
+            nonlocal known
             array = at.buffers[source]
-            kept = [d for d, size in enumerate(array.shape) if size > 1]
-            loops = [at.loop_of.get(indices[d], (-1, 0)) for d in kept]
-            found = dict(loops)
-            if len(found) < len(kept) or [size for _, size in loops] != [
-                array.shape[d] for d in kept
-            ]:
+            if known[0] is not at.loop_of:
+                known = at.loop_of, _turn_of(array.shape, indices, at)
+            if (turn := known[1]) is None:
                 return None
-            turned = array.reshape([array.shape[d] for d in kept]).transpose(
-                np.argsort(list(found))
-            )
-            return turned.reshape([found.get(position, 1) for position in range(len(at.sizes))])
+            return array.reshape(turn.kept).transpose(turn.order).reshape(turn.spread)
 
         return view
 
@@ -221,6 +218,26 @@ class Expressions:
             raise UnsupportedModuleError(f"{name} cannot be evaluated: {expr}")
         function = FUNCTIONS[name]
         return lambda at: function(*(arg(at) for arg in args))
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """How an array gets its dimensions where loops are: those longer than 1, in another order, spread."""
+
+    kept: tuple[int, ...]
+    order: Array
+    spread: tuple[int, ...]
+
+
+def _turn_of(shape: tuple[int, ...], indices: Sequence[ir.Expr], at: Points) -> _Turn | None:
+    """None unless each dimension longer than 1 is all of a loop of its own."""
+    kept = [d for d, size in enumerate(shape) if size > 1]
+    loops = [at.loop_of.get(indices[d], (-1, 0)) for d in kept]
+    found = dict(loops)
+    if len(found) < len(kept) or [size for _, size in loops] != [shape[d] for d in kept]:
+        return None
+    spread = tuple(found.get(position, 1) for position in range(len(at.sizes)))
+    return _Turn(tuple(shape[d] for d in kept), np.argsort(list(found)), spread)
 
 
 def called(expr: ir.Call) -> tuple[str, list[ir.Expr]]:

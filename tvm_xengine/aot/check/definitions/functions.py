@@ -60,20 +60,29 @@ class DefinedFunction:
         return results, dict(zip(replaced, fields[count:], strict=True))
 
 
+def in_kernels(mod: tvm.IRModule, func_name: str) -> tvm.IRModule:
+    """The module with the function `func_name` as calls of kernels in blocks."""
+    return tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+
+
 def defined_function(
-    mod: tvm.IRModule,
+    lowered: tvm.IRModule,
     func_name: str,
     wide: DTypeLike,
     errors: Errors | None = None,
 ) -> DefinedFunction:
     """The function `func_name`, each kernel as it is defined; sums off by `errors`, if given.
 
+    Parameters
+    ----------
+    lowered
+        As `in_kernels` makes it, which takes most of the time.
+
     Raises
     ------
     UnsupportedModuleError
         If an op has no kernel, or one with a statement or an expression that is not known.
     """
-    lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
     func, expressions = lowered[func_name], Expressions(wide, errors)
     calls = [kernel_call(at, b) for at, b in enumerate(single_block(func).bindings)]
     kernels = {

@@ -21,18 +21,22 @@ from tvm_xengine.aot.check.definitions.in_turn import in_turn
 from tvm_xengine.aot.check.definitions.sums import Fold, fold_of
 from tvm_xengine.errors import UnsupportedModuleError
 
+_MOST_KNOWN = 8
+"""So many pieces of the loops around a block are remembered; a few are most of what is asked for."""
+
 Definition = Callable[[Sequence[Array]], list[Array]]
 """The outputs of a kernel for its inputs."""
 
 
 def definition_of(func: tirx.PrimFunc, num_inputs: int, expressions: Expressions) -> Definition:
     """What a kernel in blocks, as `LowerToKernels` leaves it, computes."""
-    run = _statement(func.body, expressions)
+    run, params = _statement(func.body, expressions), list(func.params)
+    outputs = [expressions.allocation(param) for param in params[num_inputs:]]
 
     def evaluate(inputs: Sequence[Array]) -> list[Array]:
-        made = [expressions.allocated(param) for param in func.params[num_inputs:]]
+        made = [output() for output in outputs]
         with np.errstate(all="ignore"):
-            run(Points(dict(zip(func.params, [*inputs, *made], strict=True))))
+            run(Points(dict(zip(params, [*inputs, *made], strict=True))))
         return made
 
     return evaluate
@@ -130,8 +134,8 @@ class _Block:
         self._limits = [(expressions.of(loop.min), expressions.of(loop.extent)) for loop in loops]
         needed = {v for loop in loops for v in variables(loop.min) | variables(loop.extent)}
         self._around = [k for k, loop in enumerate(loops) if loop.loop_var in needed]
-        self._expressions = expressions
-        self._allocated = tuple(block.alloc_buffers)
+        self._fixed = None if needed else next(self._ranges_in_turn(Points({})))
+        self._allocated = [(b, expressions.allocation(b)) for b in block.alloc_buffers]
         self._bound = [
             (axis.var, value, expressions.of(value))
             for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
@@ -143,6 +147,9 @@ class _Block:
             for var in variables(value)
         }
         self._reduced = tuple(k for k, loop in enumerate(loops) if loop.loop_var in reduced)
+        inside = {loop.loop_var for loop in loops}
+        self._is_alone = all(variables(value) <= inside for value in realize.iter_values)
+        self._known: dict[tuple[range, ...], Points] = {}
         always = isinstance(realize.predicate, tirx.IntImm) and bool(realize.predicate)
         self._predicate = None if always else expressions.of(realize.predicate)
         self._init = None if block.init is None else _statement(block.init, expressions)
@@ -165,7 +172,7 @@ class _Block:
         return frozenset(k for k, loop in enumerate(self._loops) if loop.loop_var in inside)
 
     def run(self, at: Points) -> None:
-        at.buffers.update({b: self._expressions.allocated(b) for b in self._allocated})
+        at.buffers.update({buffer: allocate() for buffer, allocate in self._allocated})
         for ranges in self._ranges(at):
             self._run(at, ranges)
 
@@ -185,6 +192,12 @@ class _Block:
 
     def _ranges(self, at: Points) -> Iterator[list[range]]:
         """The values of all loops; those that others depend on take one after the other."""
+        if self._fixed is not None:
+            yield self._fixed
+            return
+        yield from self._ranges_in_turn(at)
+
+    def _ranges_in_turn(self, at: Points) -> Iterator[list[range]]:
         values = dict(at.values)
 
         def of(k: int) -> range:
@@ -201,6 +214,18 @@ class _Block:
         return [r[:1] if k in self._reduced else r for k, r in enumerate(ranges)]
 
     def _points(self, at: Points, ranges: Sequence[range]) -> Points:
+        """The points of the loops, whose values are the same in each run but where loops around count."""
+        if not self._is_alone:
+            return self._with_predicate(self._values(at, ranges))
+        key = tuple(ranges)
+        known = self._known.get(key) or self._values(Points({}), ranges)
+        if len(self._known) < _MOST_KNOWN:
+            self._known[key] = known
+        values = {**at.values, **known.values}
+        points = Points(at.buffers, values, known.loop_of, known.sizes, at.where)
+        return self._with_predicate(points)
+
+    def _values(self, at: Points, ranges: Sequence[range]) -> Points:
         count = len(self._loops)
         sizes = tuple(map(len, ranges))
         points = replace(at, values=dict(at.values), loop_of={}, sizes=sizes)
@@ -213,6 +238,9 @@ class _Block:
             points.values[var] = evaluate(points)
             if value in points.loop_of:
                 points.loop_of[var] = points.loop_of[value]
+        return points
+
+    def _with_predicate(self, points: Points) -> Points:
         if self._predicate is not None:
             points.where = self._predicate(points)
         return points

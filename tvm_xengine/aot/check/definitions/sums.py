@@ -122,9 +122,12 @@ def fold_of(
     operator = _FOLDS[type(stmt.value)]
     factors = _factors(term) if operator is np.add else [term]
     load = expressions.of(old)
+    given: list[Array] = [np.empty(0)]
+    store = expressions.store(stmt, lambda at: operator(load(at), given[0]))
 
     def add(at: Points, total: Array) -> None:
-        expressions.store(stmt, lambda at: operator(load(at), total))(at)
+        given[0] = total
+        store(at)
 
     return Fold(
         operator,
