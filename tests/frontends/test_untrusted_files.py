@@ -15,6 +15,7 @@ from torch import nn
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.read import from_onnx
+from tvm_xengine.frontends.torch import importer
 from tvm_xengine.frontends.torch.program.archive import _is_operator
 from tvm_xengine.frontends.torch.read import from_torch_export
 
@@ -203,6 +204,22 @@ def test_an_archive_of_the_older_format_that_would_be_unpickled_is_refused(
     with pytest.raises(UnsupportedModelError, match="unpickled"):
         from_torch_export(path)
     assert not hit.exists()
+
+
+def test_a_file_that_is_replaced_once_it_was_checked_is_not_loaded(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ran = written(tmp_path / "model.pt2", members), tmp_path / "ran"
+    check = importer.check_archive
+
+    def replaced_then(*checked: object) -> None:
+        check(*checked)
+        sample_inputs = {"data/sample_inputs/model.pt": pickle.dumps(Payload(ran))}
+        written(path, {**members, **sample_inputs})
+
+    monkeypatch.setattr(importer, "check_archive", replaced_then)
+    assert from_torch_export(path).parameters
+    assert not ran.exists()
 
 
 def test_members_with_equal_names_are_refused(members: Members, tmp_path: Path) -> None:

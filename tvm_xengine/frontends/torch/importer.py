@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,12 +53,13 @@ from tvm_xengine.relax_ir.types import Array, static_shape
 
 
 def load_program(path: Path) -> ExportedProgram:
-    """The exported program in a file."""
+    """The exported program in a file, which is read once: what was checked is what is loaded."""
     require_file(path)
-    check_archive(path)
+    content = path.read_bytes()
+    check_archive(path, content)
     try:
         with quiet_export():
-            return torch.export.load(path)
+            return torch.export.load(io.BytesIO(content))
     except Exception as error:
         raise UnsupportedModelError(
             f"{path} is not a program saved by torch.export.save: {first_line(error)}"

@@ -70,8 +70,13 @@ compression (a ratio of 1); the rest is room for archives that were compressed a
 bomb has a ratio of 1000."""
 
 
-def check_archive(path: Path) -> None:
+def check_archive(path: Path, content: bytes) -> None:
     """Refuse an archive that could execute code, or is no archive of an exported program.
+
+    Parameters
+    ----------
+    path
+        Whose `content` it is, for messages.
 
     Raises
     ------
@@ -79,8 +84,8 @@ def check_archive(path: Path) -> None:
         Which member is not what ``torch.export.save`` writes for plain tensors, and why.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check(path, archive)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _check(path, archive, content)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{path} is damaged or is no archive of torch.export.save: {type(error).__name__} in its"
@@ -92,9 +97,9 @@ def check_archive(path: Path) -> None:
         ) from error
 
 
-def _check(path: Path, archive: zipfile.ZipFile) -> None:
-    members = _members(path, archive)
-    limit_bytes = _MOST_RATIO * path.stat().st_size + _SLACK_BYTES
+def _check(path: Path, archive: zipfile.ZipFile, content: bytes) -> None:
+    members = _members(path, archive, content)
+    limit_bytes = _MOST_RATIO * len(content) + _SLACK_BYTES
     if sum(info.file_size for info in members.values()) > limit_bytes:
         raise _refusal(path, "its members unpack to", f"more than {limit_bytes} bytes")
     if not any(name in members for name in _PROGRAMS):
@@ -111,7 +116,7 @@ def _check(path: Path, archive: zipfile.ZipFile) -> None:
             _check_pickle(path, name, archive.read(members[name]))
 
 
-def _members(path: Path, archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
+def _members(path: Path, archive: zipfile.ZipFile, content: bytes) -> Mapping[str, zipfile.ZipInfo]:
     """The members without the archive's own folder, each of a name that is known."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
@@ -119,7 +124,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipIn
     roots = {"" if is_old else name.partition("/")[0] + "/" for name in names}
     if len(roots) != 1 or len(set(names)) != len(names):
         raise _refusal(path, "its members", "lie in several folders, or have equal names")
-    if not is_old and set(names) != _names_for_torch(path, next(iter(roots))):
+    if not is_old and set(names) != _names_for_torch(path, content, next(iter(roots))):
         raise _refusal(path, "it has two directories", "zip readers see different members")
     members = {
         name.removeprefix(next(iter(roots))): info for name, info in zip(names, infos, strict=True)
@@ -130,10 +135,10 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipIn
     return members
 
 
-def _names_for_torch(path: Path, root: str) -> set[str]:
+def _names_for_torch(path: Path, content: bytes, root: str) -> set[str]:
     """What PyTorch's own reader finds; it need not be the same directory as Python's."""
     try:
-        reader = torch._C.PyTorchFileReader(str(path))
+        reader = torch._C.PyTorchFileReader(io.BytesIO(content))
         return {root + name for name in reader.get_all_records()}
     except RuntimeError as error:
         raise UnsupportedModelError(
