@@ -246,11 +246,16 @@ def rows(dsp: Other) -> Sequence[Mapping[str, record.Cell]]:
     return made
 
 
-def main(sources: Sequence[str]) -> None:
-    """Count, and write the table."""
-    for name in TARGETS:
+def require_tools(targets: Sequence[str]) -> None:
+    """Check that there are compilers and emulators for all targets, without which a table lacked columns."""
+    for name in targets:
         if packages := missing_tool(embedded_target(name)):
             sys.exit(f"{name} needs the Debian packages {packages}; install them")
+
+
+def main(sources: Sequence[str]) -> None:
+    """Count, and write the table."""
+    require_tools(TARGETS)
     with tempfile.TemporaryDirectory() as folder:
         found = Path(sources[0]) if sources else downloaded(Path(folder))
         if not (found / "Include" / "arm_math.h").is_file():

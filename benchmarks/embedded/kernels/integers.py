@@ -22,7 +22,8 @@ from pathlib import Path
 from tvm import te
 
 from benchmarks import record, tables
-from tvm_xengine.aot.check.emulation import compile_program, missing_tool, run_program
+from benchmarks.embedded.kernels.compare import require_tools
+from tvm_xengine.aot.check.emulation import compile_program, run_program
 from tvm_xengine.aot.emit_c.kernel import c_kernel
 from tvm_xengine.aot.emit_c.math_functions import helper_definitions
 from tvm_xengine.aot.package.code_size import compile_flags
@@ -184,9 +185,6 @@ def rows(layers: Sequence[Layer], cmsis_nn: Path) -> Sequence[Mapping[str, recor
     """One row for each layer: instructions on each target."""
     made: list[dict[str, record.Cell]] = [{"layer": str(layer)} for layer in layers]
     for target in TARGETS:
-        if packages := missing_tool(embedded_target(target)):
-            print(f"{target} is left out: it needs the Debian packages {packages}")
-            continue
         with tempfile.TemporaryDirectory() as folder:
             found = counted(layers, target, cmsis_nn, Path(folder))
         for row, (ours, theirs) in zip(made, found, strict=True):
@@ -196,6 +194,7 @@ def rows(layers: Sequence[Layer], cmsis_nn: Path) -> Sequence[Mapping[str, recor
 
 def main(cmsis_nn: str, number: str = "", seed: str = "0") -> None:
     """Count, and write the table; or print the rows of random layers."""
+    require_tools(TARGETS)
     measure = partial(rows, cmsis_nn=Path(cmsis_nn))
     if number:
         for row in measure(drawn(int(number), int(seed))):
