@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +180,43 @@ def test_where_no_folder_can_be_made_whatever_modes_say_kernels_are_compiled_her
     modules = store.load([kernel])
     np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
     assert "no space" not in caplog.text
+
+
+def removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def made_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("change", [removed, made_a_file])
+def test_a_folder_that_is_lost_while_kernels_compile_stops_nothing(tmp_path, change, workers):
+    lost = []
+
+    def lose(*_progress: object) -> None:
+        if not lost:
+            lost.append(change(tmp_path / "kernels"))
+
+    target = resolve_target(NATIVE)
+    kernel, *others = shift_kernel(), *(prepare_kernel(matmul(n, n, n), target) for n in (3, 4, 5))
+    store = KernelStore(tmp_path / "kernels", max_workers=workers, here_s=0)
+    modules = store.load([kernel, *others], lose)
+    assert lost
+    assert {each.symbol for each in others} < set(modules)
+    np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_kernels_are_kept_without_a_folder_for_temporary_files(tmp_path, monkeypatch, workers):
+    for variable in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    kernels = [shift_kernel(), prepare_kernel(matmul(3, 3, 3), resolve_target(NATIVE))]
+    KernelStore(tmp_path / "kernels", max_workers=workers, here_s=0).load(kernels)
+    assert len(list(tmp_path.rglob("*.so"))) == len(kernels)
 
 
 def test_folders_of_versions_long_unused_are_deleted(tmp_path):

@@ -92,7 +92,8 @@ class KernelStore:
         """For each kernel's symbol a module that holds it; what is missing is compiled first.
 
         Without a linker on this machine (``c++`` or ``$CXX``), or where the folder cannot be written
-        or its disk is full, kernels are compiled in this process and nothing is kept on disk.
+        or its disk is full, also from some moment on, kernels are compiled in this process and nothing
+        is kept on disk.
 
         Parameters
         ----------
@@ -121,10 +122,12 @@ class KernelStore:
                 modules[kernel.symbol] = load_library(self.path(kernel.symbol))
                 if on_progress is not None:
                     on_progress(done, len(missing), kernel.name)
-        except (OSError, RuntimeError, CompilationError):
+        except (OSError, RuntimeError, CompilationError) as error:
             # Compilers report a full disk in many ways, and LLVM ends its process.
-            if self._has_room():
-                raise
+            if self._is_there() and self.is_kept:
+                if not isinstance(error, OSError):
+                    raise
+                say_once(_logger, f"compiled kernels are not kept: {error}")
             return load_kernels(distinct.values(), None)
         return {symbol: module for symbol, module in modules.items() if module is not None}
 
@@ -156,11 +159,10 @@ class KernelStore:
         count = min(self._max_workers, len(kernels))
         executor = worker_processes(count, ends_with_caller=True)
         # Workers that are killed cannot remove what they have begun, so it lies in a folder of ours.
-        with (
-            tempfile.TemporaryDirectory() as notes,
-            unfinished(self._directory / "libraries") as begun,
-        ):
+        with unfinished(self._directory / "libraries") as begun:
+            notes = begun / "notes"
             begun.mkdir()
+            notes.mkdir()
             try:
                 futures = {
                     executor.submit(
@@ -172,7 +174,7 @@ class KernelStore:
                     future.result()
                     yield futures[future]
             except BrokenExecutor as error:
-                raise self._failure(error, kernels, Path(notes)) from error
+                raise self._failure(error, kernels, notes) from error
             finally:
                 executor.shutdown(wait=True, kill_workers=True)
 
@@ -217,10 +219,17 @@ class KernelStore:
             return False
         return self._has_room()
 
+    def _is_there(self) -> bool:
+        """Whether the folder, which a compilation has made, was not removed since."""
+        if self._directory.is_dir():
+            return True
+        say_once(_logger, f"compiled kernels are not kept: {self._directory} was removed")
+        return False
+
     def _has_room(self) -> bool:
         """Whether the disks of the folder and of temporary files have room for a library."""
         for folder in (self._directory, Path(tempfile.gettempdir())):
-            if shutil.disk_usage(folder).free < _ROOM_BYTES:
+            if folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES:
                 say_once(_logger, f"compiled kernels are not kept: no space left in {folder}")
                 return False
         return True
@@ -262,7 +271,7 @@ def _write_library(kernels: Sequence[DeviceKernel], path: Path, begun: Path | No
     with unfinished(path if begun is None else begun / path.name) as folder:
         folder.mkdir()
         library = folder / path.name
-        module.export_library(str(library))
+        module.export_library(str(library), workspace_dir=str(folder))
         library.replace(path)
 
 
@@ -280,8 +289,10 @@ def write_in_time(
         _write_library(kernels, path, begun)
 
 
-def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str, begun: Path) -> None:
-    with noted_in(Path(notes), kernel.symbol):
+def _write_noted(
+    kernel: DeviceKernel, path: Path, limit_s: float, notes: Path, begun: Path
+) -> None:
+    with noted_in(notes, kernel.symbol):
         write_in_time([kernel], path, limit_s, begun)
 
 
