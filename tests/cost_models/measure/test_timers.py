@@ -62,6 +62,16 @@ def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(
     assert not calls
 
 
+def test_a_kernel_whose_library_was_removed_is_timed(tmp_path: Path) -> None:
+    kernel = prepare_kernel(scale_and_shift(8), resolve_target(BASELINE))
+    timer = IsolatedTimer(kept_libraries(KernelStore(tmp_path)))
+    timer.prepare([kernel], None)
+    for library in tmp_path.rglob("*.so"):
+        library.unlink()
+    assert timer.time_us(kernel, QUICK)
+    timer.close()
+
+
 def test_libraries_of_several_kernels_hold_them_all(tmp_path):
     cache = MeasurementCache(tmp_path / "measurements.jsonl")
     target = resolve_target(BASELINE)

@@ -8,6 +8,8 @@ they wait, since each would keep the other's next kernel from the cores; and a t
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -157,7 +159,11 @@ def load_library(path: Path) -> tvm.runtime.Module:
     ------
     RuntimeError
         When TVM cannot load it.
+    FileNotFoundError
+        When it is not there.
     """
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     module = tvm.runtime.load_module(str(path))
     if openmp() is not None:
         try:
