@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm
 from tvm import ir, relax, te, tirx
@@ -104,6 +105,29 @@ class _Step:
         found = (kernel_call(at, binding) for at, binding in enumerate(bindings))
         return cls(mod, func, {c.var: c for c in found if c is not None}, same_bytes(bindings))
 
+    @cached_property
+    def items(self) -> Mapping[relax.Expr, relax.TupleGetItem]:
+        """What takes one of several results out."""
+        bindings = single_block(self.func).bindings
+        return {b.var: b.value for b in bindings if isinstance(b.value, relax.TupleGetItem)}
+
+    @cached_property
+    def reads(self) -> Mapping[relax.Var, Set[relax.Expr]]:
+        """The memory that each binding reads."""
+        return {
+            binding.var: {self.base.get(v, v) for v in relax.analysis.free_vars(binding.value)}
+            for binding in single_block(self.func).bindings
+        }
+
+    @cached_property
+    def users(self) -> Mapping[relax.Expr, Sequence[relax.Var]]:
+        """The bindings that read each memory."""
+        found: dict[relax.Expr, list[relax.Var]] = {}
+        for user, read in self.reads.items():
+            for memory in read:
+                found.setdefault(memory, []).append(user)
+        return found
+
     def updates(self) -> list[_Update]:
         """The results that replace state by something else."""
         signature = StepSignature.read(self.func)
@@ -134,12 +158,7 @@ class _Step:
 
     def maker(self, value: relax.Expr) -> tuple[KernelCall | None, int]:
         """The call that makes a value, and as which of its results."""
-        items = {
-            binding.var: binding.value
-            for binding in single_block(self.func).bindings
-            if isinstance(binding.value, relax.TupleGetItem)
-        }
-        value = items.get(value, value)
+        value = self.items.get(value, value)
         if isinstance(value, relax.TupleGetItem):
             return self.calls.get(value.tuple_value), int(value.index)
         return self.calls.get(value), 0
@@ -171,18 +190,14 @@ class _Step:
         self, writer: relax.Var, state: relax.Var, waiting: Mapping[relax.Var, relax.Var]
     ) -> bool:
         """Whether a reader of the old state runs only after the call that would write over it."""
-        reads = {
-            binding.var: {self.base.get(v, v) for v in relax.analysis.free_vars(binding.value)}
-            for binding in single_block(self.func).bindings
-        }
         behind, next_ones = {writer}, [writer]
         while next_ones:
             var = next_ones.pop()
-            later = {user for user, read in reads.items() if var in read}
-            later |= {other for old, other in waiting.items() if old in reads[var]}
+            later = set(self.users.get(var, ()))
+            later |= {other for old, other in waiting.items() if old in self.reads[var]}
             next_ones += later - behind
             behind |= later
-        return any(state in reads[var] for var in behind - {writer})
+        return any(state in self.reads[var] for var in behind - {writer})
 
 
 def _without_false_marks(mod: tvm.IRModule, func_name: str) -> tvm.IRModule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from tvm import ir, relax, tirx
@@ -11,8 +11,23 @@ from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.kernel_calls import same_bytes
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
+Reads = Mapping[int, Sequence[int]]
+"""For each variable those that its binding reads, in order; all by `identity`."""
 
-def live_bytes(func: relax.Function, bindings: Sequence[relax.Binding]) -> list[int]:
+
+def identity(var: relax.Expr) -> int:
+    """What tells a variable from others while its function lives; TVM's ``==`` takes microseconds."""
+    return hash(var)
+
+
+def reads_of(bindings: Iterable[relax.Binding]) -> Reads:
+    """What each binding reads."""
+    return {identity(b.var): [*map(identity, variables_read(b.value))] for b in bindings}
+
+
+def live_bytes(
+    func: relax.Function, bindings: Sequence[relax.Binding], reads: Reads | None = None
+) -> list[int]:
     """For each binding the sum of bytes that were made and are still read.
 
     Parameters
@@ -21,23 +36,33 @@ def live_bytes(func: relax.Function, bindings: Sequence[relax.Binding]) -> list[
         Those of `func` in an order that they may have, or others that return the same variables.
         What the function returns does not count: new state lies where the old one was. Neither do
         its parameters.
+    reads
+        What `reads_of` says of the bindings, where it is known.
     """
-    base = same_bytes(bindings)
-    made_at: dict[relax.Var, int] = {}
-    read_at: dict[relax.Var, int] = {}
+    reads = reads_of(bindings) if reads is None else reads
+    base = {identity(var): identity(of) for var, of in same_bytes(bindings).items()}
+    made_at: dict[int, int] = {}
+    read_at: dict[int, int] = {}
+    size: dict[int, int] = {}
     for at, binding in enumerate(bindings):
-        for var in variables_read(binding.value):
-            read_at[base.get(var, var)] = at
+        made = binding.var
+        var = identity(made)
+        for read in reads[var]:
+            read_at[base.get(read, read)] = at
         if isinstance(binding.value, relax.TupleGetItem):
-            made_at[binding.var] = made_at.get(binding.value.tuple_value, at)
-        elif binding.var not in base:
-            made_at[binding.var] = at
-    returned = {base.get(field, field) for field in returned_fields(func)}
+            (of_all,) = reads[var]
+            made_at[var] = made_at.get(of_all, at)
+        elif var not in base:
+            made_at[var] = at
+        if var in made_at and not isinstance(made.ty, relax.TupleType):
+            size[var] = size_bytes(made)
+    for field in map(identity, returned_fields(func)):
+        size.pop(base.get(field, field), None)
     change = [0] * (len(bindings) + 1)
-    for var, at in made_at.items():
-        if var not in returned and not isinstance(var.ty, relax.TupleType):
-            change[at] += size_bytes(var)
-            change[read_at.get(var, at) + 1] -= size_bytes(var)
+    for var, made_bytes in size.items():
+        at = made_at[var]
+        change[at] += made_bytes
+        change[read_at.get(var, at) + 1] -= made_bytes
     return list(accumulate(change))[: len(bindings)]
 
 
