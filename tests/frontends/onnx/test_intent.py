@@ -343,3 +343,30 @@ def test_fresh_and_random_tensors_are_neither_masks_nor_formulas() -> None:
         assert not is_mask(value)
         assert not follows_formula(value)
     assert follows_formula(np.linspace(0, 3, 20, dtype="float32")[:, None] * np.ones(3, "float32"))
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+@pytest.mark.parametrize("move", ["Transpose", "Reshape", "Identity"])
+def test_a_weight_that_a_node_holds_is_trained_though_its_elements_move(
+    move: str, is_filled: bool
+) -> None:
+    shape = (5, 4) if move == "Transpose" else (4, 5)
+    value = np.ones(shape, "float32")
+    holds = (
+        helper.make_node("ConstantOfShape", ["extents"], ["w"])
+        if is_filled
+        else helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(value))
+    )
+    model = built(
+        [
+            holds,
+            helper.make_node(move, ["w", *(["target"] if move == "Reshape" else [])], ["moved"]),
+            helper.make_node("Gemm", ["x", "moved", "b"], ["y"]),
+        ],
+        {
+            "b": np.zeros(5, "float32"),
+            **({"extents": np.array(shape)} if is_filled else {}),
+            **({"target": np.array([4, 5])} if move == "Reshape" else {}),
+        },
+    )
+    assert names(model, Use.TRAINED) == {"w", "b"}

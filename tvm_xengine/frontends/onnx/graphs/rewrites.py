@@ -80,14 +80,22 @@ def lift_weights(graph: onnx.GraphProto) -> None:
         one.node.extend(kept)
 
 
+_MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
 def _read_as_weights(graph: onnx.GraphProto) -> set[str]:
-    """The tensors that a layer reads as its weights or statistics."""
-    return {
+    """The tensors that a layer reads as its weights or statistics, also after their elements moved."""
+    nodes = list(all_nodes(graph))
+    found = {
         name
-        for node in all_nodes(graph)
+        for node in nodes
         for position, name in enumerate(node.input)
         if use_of(node, position) in (InputUse.WEIGHT, InputUse.STATISTIC)
     }
+    for node in reversed(nodes):
+        if node.op_type in _MOVES and node.output[0] in found:
+            found.add(node.input[0])
+    return found
 
 
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
