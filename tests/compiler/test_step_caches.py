@@ -15,6 +15,7 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.features.extract import kernel_features
+from tvm_xengine.cost_models.features.table import table_of
 from tvm_xengine.cost_models.measure.caches import COLD, MEMORY
 from tvm_xengine.cost_models.models.cold_calls import FROM_MEMORY
 from tvm_xengine.planning.keep_all import kept_bytes
@@ -29,8 +30,7 @@ def test_predictions_are_longer_for_a_step_that_comes_from_memory(
     fits, comes = (_predicted_us(lowered, stores, last, monkeypatch) for last in (3 * kept, kept))
     for kernel in lowered.distinct:
         more_us = comes[kernel.symbol] - fits[kernel.symbol]
-        moved_bytes = kernel_features(kernel).moved_bytes
-        expected_us = FROM_MEMORY.call_us + FROM_MEMORY.us_per_byte * moved_bytes
+        (expected_us,) = FROM_MEMORY.extra_us(table_of([kernel_features(kernel)]))
         assert more_us == pytest.approx(expected_us, rel=1e-6)
 
 
