@@ -87,10 +87,10 @@ TABLES = (
     Table(
         "side_by_side",
         "Two devices side by side",
-        "Training steps of the model zoo, without budgets and in a share of what keep-all needs beside"
-        " the state on every device: on one core, on two devices that are a core each (planned for the"
-        " makespan), and on one device with two threads; medians of steps that take turns. `gain` is the"
-        " share of the time on one core that two devices save, measured and as planned;"
+        "Training steps of the model zoo, without budgets (`ratio` 1) and in a share of what keep-all"
+        " needs beside the state on every device: on one core, on two devices that are a core each (planned"
+        " for the makespan), and on one device with two threads; medians of steps that take turns. `gain` is"
+        " the share of the time on one core that two devices save, measured and as planned;"
         " `predicted_by_measured` is the planned time of a step by the measured one. `slowed` is how much"
         " longer the processor took for a reference workload meanwhile than when kernels were measured,"
         " and `predicted_as_slow` the planned time times that. Columns with"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tvm import ir, tirx
 
 from tvm_xengine.cost_models.features.accesses import Access
+from tvm_xengine.relax_ir.identity import identity
 
 OP_CLASSES = (
     *("add", "multiply", "divide", "root", "integer_divide", "compare", "branch", "select"),
@@ -135,11 +136,6 @@ class Scope:
     def weighted(self, factor: float) -> Scope:
         """The scope of a statement that stands for several; names are shared."""
         return replace(self, weight=self.weight * factor)
-
-
-def identity(var: ir.Var) -> int:
-    """What tells a variable from others as long as the kernel lives; TVM's `==` is slow."""
-    return hash(var)
 
 
 OnLoad = Callable[[ir.TensorLoad], None]

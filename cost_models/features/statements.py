@@ -14,12 +14,12 @@ from tvm_xengine.cost_models.features.expressions import (
     Ops,
     Places,
     Scope,
-    identity,
     largest_value,
     no_ops,
     places_of,
     visit_value,
 )
+from tvm_xengine.relax_ir.identity import identity
 
 _SAMPLED_STORES = 64
 """Of a longer run of stores (an unrolled loop) so many stand for all of them."""

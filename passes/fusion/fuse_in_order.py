@@ -9,6 +9,7 @@ import tvm
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
+from tvm_xengine.relax_ir.identity import identity
 from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs
 from tvm_xengine.relax_ir.kernel_calls import (
     kernel_call,
@@ -18,7 +19,6 @@ from tvm_xengine.relax_ir.kernel_calls import (
 )
 from tvm_xengine.relax_ir.live_bytes import (
     Reads,
-    identity,
     live_bytes,
     reads_of,
     size_bytes,

@@ -76,7 +76,7 @@ def _require_archive(file: Path) -> None:
             raise ValueError("it is no zip file")  # which NumPy takes for a pickle
 
 
-def declared_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
+def declared_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """Zeros in the shapes and types of the arrays of a ``.npz`` archive, which take no memory.
 
     Only headers are read. What has none that is known is left out.
@@ -86,19 +86,22 @@ def declared_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     DAMAGED_ARRAYS
         If it is no archive, or a header is damaged, of objects, or of another size than its member.
     """
-    if isinstance(file, Path):
-        _require_archive(file)
-    declared = {}
+    _require_archive(file)
     with zipfile.ZipFile(file) as archive:
-        _require_room(archive)
-        for info in archive.infolist():
-            with archive.open(info) as member:
-                if member.read(len(_NUMPY)) != _NUMPY:
-                    continue
-                version = tuple(member.read(2))
-                if version in _HEADERS:
-                    array = _declared(member, version, info)
-                    declared[info.filename.removesuffix(".npy")] = array
+        return _declared_in(archive)
+
+
+def _declared_in(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
+    _require_room(archive)
+    declared = {}
+    for info in archive.infolist():
+        with archive.open(info) as member:
+            if member.read(len(_NUMPY)) != _NUMPY:
+                continue
+            version = tuple(member.read(2))
+            if version in _HEADERS:
+                array = _declared(member, version, info)
+                declared[info.filename.removesuffix(".npy")] = array
     return declared
 
 
@@ -140,7 +143,7 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
         raise ValueError("it holds one array; expected a .npz archive of named arrays")
     with loaded as archive:
         _require_different(archive.files)
-        declared_arrays(file)
+        _declared_in(archive.zip)
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):

@@ -8,16 +8,12 @@ from itertools import accumulate
 from tvm import ir, relax, tirx
 
 from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.identity import identity
 from tvm_xengine.relax_ir.kernel_calls import same_bytes
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
 Reads = Mapping[int, Sequence[int]]
 """For each variable those that its binding reads, in order; all by `identity`."""
-
-
-def identity(var: relax.Expr) -> int:
-    """What tells a variable from others while its function lives; TVM's ``==`` takes microseconds."""
-    return hash(var)
 
 
 def reads_of(bindings: Iterable[relax.Binding]) -> Reads:
